@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mt_cli.decoding.sampling import Sampling
+    from mt_cli.decoding.search import Sampling
     from mt_cli.errors import MtCliError, UsageError
     from mt_cli.evaluation.compare import compare
     from mt_cli.evaluation.evaluate import evaluate
@@ -21,7 +21,7 @@ __version__ = "0.1.0"
 HOMES = {
     "Attention": "mt_cli.translation.attention",
     "MtCliError": "mt_cli.errors",
-    "Sampling": "mt_cli.decoding.sampling",
+    "Sampling": "mt_cli.decoding.search",
     "Translation": "mt_cli.translation.lines",
     "Translator": "mt_cli.translation.translator",
     "UsageError": "mt_cli.errors",

@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # each process imports what it measures
     from mt_cli.config.schema import TrainingConfig
     from mt_cli.data.encoded import EncodedSplit
     from mt_cli.machine.device import Runtime
-    from mt_cli.model.translation_model import TranslationModel
+    from mt_cli.model.model import TranslationModel
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
@@ -129,7 +129,7 @@ def training_of(
     """What is trained, on what, how and where."""
     from mt_cli.data.prepared import open_prepared
     from mt_cli.machine.device import choose_runtime, seed_dropout, set_up_process
-    from mt_cli.model.build import build_model
+    from mt_cli.model.model import build_model
 
     config = load_config(args.config, changes)
     set_up_process(threads=args.threads)

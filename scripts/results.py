@@ -19,9 +19,8 @@ from mt_cli.config.load import load_config
 from mt_cli.errors import DataError, MtCliError, UsageError
 from mt_cli.evaluation.kept import SPLIT, WEIGHTS, open_evaluation
 from mt_cli.runs.checkpoint import weights_sha256
-from mt_cli.runs.metrics import number_in, read_metrics
 from mt_cli.runs.opening import open_run
-from mt_cli.runs.run import ENVIRONMENT, STATUS, Run
+from mt_cli.runs.run import ENVIRONMENT, STATUS, Run, number_in, read_metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = Path("docs", "results.md")

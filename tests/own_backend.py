@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from mt_cli.config.schema import ModelConfig
-from mt_cli.model.scratch_backend import ScratchBackend
+from mt_cli.model.scratch import ScratchBackend
 
 
 class RmsNorm(nn.Module):

@@ -9,8 +9,7 @@ from typing import cast
 from learned import learn_tokenizers
 
 from mt_cli.config.schema import Config, TokenizerConfig
-from mt_cli.data.lengths import TrainingLengths
-from mt_cli.data.prepared import Prepared
+from mt_cli.data.prepared import Prepared, TrainingLengths
 from mt_cli.machine.files import locked
 from mt_cli.runs.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
 from mt_cli.runs.run import Run, create_run

@@ -13,7 +13,7 @@ from workspace import Workspace
 
 from mt_cli.config.schema import TrainingConfig
 from mt_cli.machine.device import Runtime
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 from mt_cli.training.trainer import Trainer
 from mt_cli.training.validator import mean_nll
 from mt_cli.translation.translator import Translator

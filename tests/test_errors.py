@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mt_cli.config.messages import command_line
+from mt_cli.config.load import command_line
 from mt_cli.errors import ConfigError, MtCliError, Option, ResourceError, UsageError
 
 

@@ -18,7 +18,7 @@ from workspace import Workspace
 
 from mt_cli.config.schema import Precision, TrainingConfig
 from mt_cli.machine.device import Runtime, set_up_process
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 from mt_cli.training.trainer import Trainer
 
 pytestmark = pytest.mark.gpu

@@ -23,9 +23,9 @@ from torch.utils._pytree import tree_leaves
 import mt_cli
 from mt_cli.config.schema import DecodingConfig, Precision, TrainingConfig
 from mt_cli.decoding import search as search_module
-from mt_cli.decoding.sampling import Sampling
+from mt_cli.decoding.search import Sampling
 from mt_cli.machine.device import Runtime
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 from mt_cli.training import loss
 from mt_cli.training.trainer import Trainer
 from mt_cli.training.validator import mean_nll

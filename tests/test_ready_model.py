@@ -12,10 +12,9 @@ from mt_cli.errors import DataError
 from mt_cli.evaluation.evaluate import System
 from mt_cli.evaluation.test_sets import EvalChoice
 from mt_cli.machine.files import sha256_bytes
-from mt_cli.model.build import num_parameters
-from mt_cli.runs.metrics import read_metrics
+from mt_cli.model.model import num_parameters
 from mt_cli.runs.opening import open_run
-from mt_cli.runs.run import STATUS
+from mt_cli.runs.run import STATUS, read_metrics
 from mt_cli.translation.options import DecodingOptions
 
 MODEL = Path(__file__).resolve().parents[1] / "data" / "models" / "multi30k-tiny"

@@ -12,7 +12,7 @@ from mt_cli.config import schema
 from mt_cli.config.schema import ModelConfig
 from mt_cli.data.encoded import EncodedSplit, Sentences
 from mt_cli.machine.device import Runtime
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 
 MODEL_OPTIONS: dict[str, tuple[object, ...]] = {

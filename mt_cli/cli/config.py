@@ -9,8 +9,7 @@ from pydantic import ValidationError
 
 from mt_cli.cli.app import app, command, new_app
 from mt_cli.cli.flags import ConfigPath, OutputFlags, Settings, parse_column
-from mt_cli.config.load import differences, dump_config, load_config
-from mt_cli.config.messages import explain
+from mt_cli.config.load import differences, dump_config, explain, load_config
 from mt_cli.config.schema import Column, FilesConfig
 from mt_cli.errors import UsageError
 from mt_cli.machine.terminal import print_result

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from annotated_types import Ge
 
-from mt_cli.config.load import config_name, parse_setting
-from mt_cli.config.messages import command_line
+from mt_cli.config.load import command_line, config_name, parse_setting
 from mt_cli.config.schema import BACKENDS, Column, DecodingConfig, Device, Precision
 from mt_cli.errors import ConfigError, UsageError
 

@@ -21,8 +21,7 @@ from mt_cli.cli.flags import (
     prepared_dir,
     setting_flags,
 )
-from mt_cli.config.load import RUN_CONFIG, config_name, is_run, load_config
-from mt_cli.config.messages import command_line
+from mt_cli.config.load import RUN_CONFIG, command_line, config_name, is_run, load_config
 from mt_cli.config.schema import PrecisionChoice
 from mt_cli.errors import DataError, PreparedDataError, StoppedError, UsageError
 from mt_cli.machine.terminal import print_result

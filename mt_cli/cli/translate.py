@@ -16,8 +16,7 @@ from mt_cli.cli.flags import (
     OutputFlags,
     RerankingFlags,
 )
-from mt_cli.config.messages import command_line
-from mt_cli.decoding.sampling import Sampling
+from mt_cli.config.load import command_line
 from mt_cli.errors import UsageError
 from mt_cli.machine.terminal import json_text, progress_shown
 
@@ -71,6 +70,8 @@ class SamplingFlags:
                 flag = next(iter(given)).replace("_", "-")
                 raise UsageError(f"--{flag} is an option of --sample; give that too")
             return options
+        from mt_cli.decoding.search import Sampling
+
         seed = given.pop("seed", 1)
         return replace(options, sampling=Sampling(**given), seed=seed)
 

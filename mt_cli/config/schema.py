@@ -115,7 +115,7 @@ CountOrShare = Annotated[int | float, BeforeValidator(_check_count_or_share)]
 
 
 BACKENDS = {
-    "scratch": ("mt_cli.model.scratch_backend", "ScratchBackend"),
+    "scratch": ("mt_cli.model.scratch", "ScratchBackend"),
     "torch": ("mt_cli.model.torch_backend", "TorchBackend"),
 }
 """Each backend's name, and the module and class that build it."""

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from mt_cli.config.schema import TRAIN, DataConfig
 from mt_cli.data.corpora import Corpus, ParallelText, RawPair, SideFiles, is_trained_on
 from mt_cli.data.files import named_kind
-from mt_cli.data.filter import KEPT, drop_reason, text_options
-from mt_cli.data.tables import header_of
+from mt_cli.data.readers import header_of
+from mt_cli.data.scan import KEPT, drop_reason, text_options
 from mt_cli.errors import DataError
 from mt_cli.text.language import base_language, is_known, other_language
 from mt_cli.text.normalize import decode_line, is_normal, is_tokenized, is_valid_utf8, normalize

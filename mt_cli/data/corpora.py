@@ -21,9 +21,7 @@ from mt_cli.config.schema import (
 from mt_cli.data import multi30k
 from mt_cli.data.files import kind_of, named_kind, text_lines
 from mt_cli.data.multi30k import check_hash, check_pin, fetch_missing
-from mt_cli.data.records import values_of
-from mt_cli.data.tables import cells_of
-from mt_cli.data.tmx import texts_of
+from mt_cli.data.readers import cells_of, texts_of, values_of
 from mt_cli.errors import ConfigError, DataError, UsageError
 from mt_cli.machine.files import sha256_file
 from mt_cli.text.normalize import unescaped

@@ -39,17 +39,24 @@ from mt_cli.data.encoded import (
     write_split,
 )
 from mt_cli.data.files import PACKED_ENDINGS
-from mt_cli.data.filter import REASONS, text_options
-from mt_cli.data.lengths import TrainingLengths
-from mt_cli.data.prepared import Prepared, complete_prepared, open_prepared
-from mt_cli.data.report import CorpusReport, SideReport, SplitReport
+from mt_cli.data.prepared import (
+    CorpusReport,
+    Prepared,
+    SideReport,
+    SplitReport,
+    TrainingLengths,
+    complete_prepared,
+    open_prepared,
+)
 from mt_cli.data.scan import (
+    REASONS,
     SplitStatistics,
     count_common,
     normalized,
     read_groups,
     scan_pairs,
     scan_split,
+    text_options,
 )
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import (

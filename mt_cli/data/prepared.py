@@ -8,26 +8,28 @@ manifest.json  report.json  tokenizer/
 
 import functools
 import json
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from mt_cli.config.load import differences
-from mt_cli.config.messages import command_line
+from mt_cli.config.load import command_line, differences
 from mt_cli.config.schema import (
     AUGMENT,
+    MAX_LENGTH,
     MORE,
     TRAIN,
     Config,
     DataConfig,
+    DecodingConfig,
     Side,
     TokenizerConfig,
 )
-from mt_cli.data.encoded import EncodedSplit, lines_path, open_split
-from mt_cli.data.lengths import TrainingLengths
-from mt_cli.data.report import CorpusReport
+from mt_cli.data.encoded import IDS_TOGETHER, EncodedSplit, Sentences, lines_path, open_split
 from mt_cli.errors import DataError, PreparedDataError
 from mt_cli.machine.files import (
     MANIFEST,
@@ -40,8 +42,166 @@ from mt_cli.machine.files import (
     sha256_of_files,
     write_json,
 )
+from mt_cli.machine.terminal import table_text
+from mt_cli.text import UNK_ID
 from mt_cli.text.normalize import decode_line
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers
+
+LENGTHS_SHARE = 0.999
+"""Share of the training pairs whose sources are no longer than `src_tokens`."""
+
+
+FACTORS_SHARE = 0.99
+"""Share of the training pairs whose targets, beside their sources, are no longer than those that
+count.
+"""
+
+
+MARGIN = 1.5
+"""How much longer a translation may be than those targets."""
+
+
+COMMON = 0.05
+"""Share of the lines of training that makes a number of sentences common."""
+
+
+class TrainingLengths(BaseModel):
+    """How long the lines of training were, and how much longer their translations."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    src_tokens: int = MAX_LENGTH
+    """Nearly all source lines have at most so many tokens."""
+    sentences: int = MAX_LENGTH
+    """Source lines of so many sentences are common."""
+    max_len_factor: float = 1.5
+    """Nearly all targets have at most this many times their source's tokens, and a few more."""
+
+    @staticmethod
+    def of(split: EncodedSplit, num_sentences: Counter[int]) -> "TrainingLengths":
+        """Those of the pairs `split`, whose source lines have `num_sentences`: lines by number."""
+        src = split.src.lengths
+        tgt = split.tgt.lengths
+        factors = (tgt - DecodingConfig().max_len_extra) / np.maximum(src, 1)
+        # "higher" gives what some line has, never a value between two.
+        longest = np.quantile(src, LENGTHS_SHARE, method="higher")
+        factor = MARGIN * np.quantile(factors, FACTORS_SHARE, method="higher")
+        common = 1
+        num_lines = 0
+        for number in sorted(num_sentences, reverse=True):
+            num_lines += num_sentences[number]
+            if num_lines >= COMMON * num_sentences.total():
+                common = max(1, number)
+                break
+        return TrainingLengths(
+            src_tokens=int(longest),
+            sentences=common,
+            max_len_factor=max(TrainingLengths().max_len_factor, round(float(factor), 2)),
+        )
+
+
+PERCENTILES = (50, 90, 99, 100)
+
+
+@dataclass(frozen=True)
+class SideReport:
+    """One side of a split, as encoded."""
+
+    tokens: int
+    unknown: int
+    """Tokens that are `<unk>`."""
+    unknown_rate: float
+    lengths: dict[str, int]
+    """Percentiles of tokens per line: half of the lines have at most `lengths["50"]`."""
+
+    @staticmethod
+    def of(sentences: Sentences, begin: int, end: int) -> "SideReport":
+        """Lengths and unknown tokens of the encoded lines `begin` to `end` - 1."""
+        offsets = sentences.offsets[begin : end + 1]
+        ids = sentences.ids[offsets[0] : offsets[-1]]
+        places = range(0, len(ids), IDS_TOGETHER)
+        unknown = sum(int((ids[i : i + IDS_TOGETHER] == UNK_ID).sum()) for i in places)
+        # "higher" gives a length that some line has, never one between two.
+        found = [0] * len(PERCENTILES)
+        if end > begin:
+            found = np.percentile(np.diff(offsets), PERCENTILES, method="higher").tolist()
+        return SideReport(
+            tokens=len(ids),
+            unknown=unknown,
+            unknown_rate=unknown / max(1, len(ids)),
+            lengths={str(p): int(length) for p, length in zip(PERCENTILES, found, strict=True)},
+        )
+
+
+@dataclass(frozen=True)
+class SplitReport:
+    """One split."""
+
+    lines: int
+    """Lines of the input files."""
+    pairs: int
+    """Pairs kept."""
+    dropped: dict[str, int]
+    """Pairs left out, by reason; none outside the training data."""
+    invalid_utf8: int
+    """Lines with a side that is not valid UTF-8; their invalid bytes are left out."""
+    duplicates: int
+    """Lines whose normalized pair is on an earlier line too."""
+    src_in_train: int | None
+    """Lines whose source is in the training pairs (for an added part: the corpus's own); None for
+    `train`.
+    """
+    pairs_in_train: int | None
+    """Lines whose source and target are together in the same training pairs; None for `train`."""
+    src: SideReport
+    tgt: SideReport
+
+
+@dataclass(frozen=True)
+class CorpusReport:
+    """What `prepare` found in a corpus and made of it."""
+
+    src_vocab_size: int
+    tgt_vocab_size: int
+    splits: dict[str, SplitReport]
+
+    def as_text(self) -> str:
+        """A table, one line a split, and what was dropped below it."""
+        rows = []
+        for name, split in self.splits.items():
+            rows.append(
+                (
+                    name,
+                    f"{split.lines:,}",
+                    f"{split.pairs:,}",
+                    "/".join(map(str, split.src.lengths.values())),
+                    "/".join(map(str, split.tgt.lengths.values())),
+                    f"{split.src.unknown_rate:.2%}",
+                    f"{split.tgt.unknown_rate:.2%}",
+                )
+            )
+        head = ("split", "lines", "pairs", "src tokens", "tgt tokens", "<unk> src", "tgt")
+        shares = "/".join(map(str, PERCENTILES))
+        legend = f"(tokens of a line: {shares} % of the lines have at most so many)"
+        vocabulary = f"vocabulary  src {self.src_vocab_size:,}  tgt {self.tgt_vocab_size:,}"
+        return "\n".join([table_text(head, rows), legend, vocabulary, *self._notes()])
+
+    def _notes(self) -> Iterator[str]:
+        for name, split in self.splits.items():
+            for reason, count in sorted(split.dropped.items()):
+                yield f"{name}: {count:,} pairs dropped: {reason}"
+            if split.invalid_utf8:
+                yield f"{name}: {split.invalid_utf8:,} lines are not valid UTF-8"
+            if split.duplicates:
+                yield (
+                    f"{name}: {split.duplicates:,} of {split.lines:,} lines repeat an earlier pair"
+                )
+            if split.src_in_train:
+                yield (
+                    f"{name}: {split.src_in_train:,} of {split.lines:,} sources occur in train "
+                    f"({split.pairs_in_train:,} with the same target)"
+                )
+
 
 REPORT = "report.json"
 

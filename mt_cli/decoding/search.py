@@ -4,16 +4,224 @@ Works on token ids and an opaque state; never sees text, vocabularies or modules
 Letters: B sentences, M of them still unfinished, N beams, T length, R rows, V vocabulary.
 """
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from mt_cli.decoding.hypothesis import Hyp, wu_length_penalty
-from mt_cli.decoding.rules import Rules
-from mt_cli.decoding.sampling import Sampling
-from mt_cli.decoding.selection import argmax, top_k, top_log_probs
+from mt_cli.errors import Option, UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Ids = Sequence[int]
+OnDone = Callable[[Sequence[int]], None]
+"""Called with the places of the sources whose search has just ended, in the calling thread."""
+
+
+@dataclass(frozen=True)
+class Hyp:
+    """One translation that a search found."""
+
+    ids: list[int]
+    """Without `bos_id` and `eos_id`."""
+    score: float
+    """`log_prob` divided by the length penalty; hypotheses are ranked by it."""
+    log_prob: float
+    """Natural logarithm of its probability, `eos_id` included if it ended with one."""
+
+
+@overload
+def wu_length_penalty(length: int, alpha: float) -> float: ...
+@overload
+def wu_length_penalty(length: "Tensor", alpha: float) -> "Tensor": ...
+def wu_length_penalty(length: "int | Tensor", alpha: float) -> "float | Tensor":
+    """Divisor of the log-probability of `length` tokens with `eos_id` (Wu et al. 2016, eq. 14).
+
+    With `alpha` 0 it is 1, so the most likely hypothesis wins; with 1 it is proportional to
+    `length` + 5.
+    """
+    return ((5 + length) / 6) ** alpha
+
+
+MIN_TEMPERATURE = 1e-6
+MAX_TEMPERATURE = 1e6
+"""Far outside, fp32 overflows and gives NaN."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the model's distribution is changed before a token is drawn."""
+
+    temperature: float = 1.0
+    """Divisor of the logits: below 1 sharpens the distribution, above 1 flattens it."""
+    top_k: int = 0
+    """Draw only from this many of the most likely tokens (Fan et al. 2018); 0 is no limit."""
+    top_p: float = 1.0
+    """Draw only from the smallest set of tokens with this total probability (Holtzman et al.
+    2020).
+    """
+
+    def __post_init__(self) -> None:
+        if not MIN_TEMPERATURE <= self.temperature <= MAX_TEMPERATURE:
+            raise UsageError(
+                Option("temperature"),
+                f": expected a number from {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:,.0f}, "
+                f"found {self.temperature!r}",
+            )
+        if self.top_k < 0:
+            raise UsageError(
+                Option("top_k"), f": expected a whole number from 0, found {self.top_k!r}"
+            )
+        if not 0 <= self.top_p <= 1:
+            raise UsageError(
+                Option("top_p"), f": expected a number from 0 to 1, found {self.top_p!r}"
+            )
+
+
+Banned = tuple[Tensor, Tensor]
+"""Ids (R, P), and which of them may not follow their row, (R, P).
+
+Picking those out would wait for a GPU.
+"""
+
+
+def mask_(logits: Tensor, banned: Banned | None) -> None:
+    """Overwrite with minus infinity what is `banned` in `logits` (R, V)."""
+    if banned is not None:
+        ids, is_banned = banned
+        upper_bounds = torch.full_like(ids, torch.inf, dtype=logits.dtype)
+        upper_bounds.masked_fill_(is_banned, -torch.inf)
+        logits.scatter_reduce_(1, ids, upper_bounds, "amin")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Constraints on every hypothesis."""
+
+    bos_id: int
+    eos_id: int
+    forbidden_ids: Sequence[int] = ()
+    """Ids never chosen, unless the rules leave nothing else."""
+    no_repeat_ngram: int = 0
+    """Length in ids of sequences that may not occur twice in a hypothesis; 0 is no limit."""
+    min_len: int = 0
+    """Minimum length in ids, unless a sentence's limit is lower."""
+
+    def forbidden_ids_at(self, device: torch.device) -> Callable[[int], Tensor]:
+        """A function that gives the ids (F,) that may not follow a hypothesis of so many ids."""
+        later = sorted(set(self.forbidden_ids))
+        early = sorted({*later, self.eos_id})
+        later_ids = torch.tensor(later, dtype=torch.long, device=device)
+        early_ids = torch.tensor(early, dtype=torch.long, device=device)
+        return lambda length: early_ids if length < self.min_len else later_ids
+
+    def repeated_ids(self, hyps: Tensor) -> Banned | None:
+        """Next ids that would repeat a sequence in `hyps` (R, T); None if there can be none yet."""
+        n = self.no_repeat_ngram
+        T = hyps.shape[1]
+        if not 0 < n <= T:
+            return None
+        windows = hyps.unfold(1, n, 1)  # (R, T-n+1, n)
+        tail = hyps[:, T - n + 1 :].unsqueeze(1)  # (R, 1, n-1)
+        return windows[..., -1], (windows[..., :-1] == tail).all(-1)
+
+    def masker(self, device: torch.device) -> Callable[[Tensor, Tensor], Tensor]:
+        """A function that masks in `logits` (R, V), in place, what may not follow `hyps` (R, T)."""
+        forbidden_ids = self.forbidden_ids_at(device)
+
+        def mask(logits: Tensor, hyps: Tensor) -> Tensor:
+            logits.index_fill_(1, forbidden_ids(hyps.shape[1]), -torch.inf)
+            mask_(logits, self.repeated_ids(hyps))
+            return logits
+
+        return mask
+
+
+BLOCK = 64
+"""Entries of a row that are compared at a time."""
+
+
+def argmax(scores: Tensor) -> Tensor:
+    """The place (R,) of the largest entry of each row of `scores` (R, V), the first of equals."""
+    if scores.device.type != "cpu":
+        return scores.argmax(-1)
+    # NumPy's uses SIMD and takes a third of the time of PyTorch's.
+    return torch.from_numpy(scores.detach().float().numpy().argmax(-1))
+
+
+def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The `k` largest entries of each row of `scores` (R, V), sorted, and their places.
+
+    Both are (R, k); if a row has fewer entries, they are filled with `-inf`.
+    """
+    V = scores.shape[1]
+    if k == 1:  # the first of equals, as `argmax`
+        places = argmax(scores).unsqueeze(1)
+        return scores.gather(1, places), places
+    if 2 * k * BLOCK > V or scores.is_cuda:  # blocks would not help
+        values, places = scores.topk(min(k, V))
+        if k > V:
+            values = F.pad(values, (0, k - V), value=-torch.inf)
+            places = F.pad(places, (0, k - V))
+        return values, places
+    # Each of the k largest is in one of the k blocks with the largest maxima.
+    blocks = _block_maxima(scores).topk(k, sorted=False).indices  # (R, k)
+    places, entries = _entries_of_blocks(blocks, scores)
+    values, order = entries.topk(k)
+    return values, places.gather(1, order)
+
+
+def top_log_probs(
+    logits: Tensor, k: int, *, forbidden: Tensor, banned: Banned | None = None
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of the `k` likeliest of each row of `logits` (R, V), and their ids.
+
+    Both are (R, k). Two kinds of ids are never returned, but keep their probability: those in
+    `forbidden` (F,) for every row, and what is `banned`. May overwrite `logits`.
+    """
+    if banned is not None or logits.is_cuda:
+        log_probs = logits.log_softmax(-1)
+        mask_(log_probs, banned)
+        log_probs.index_fill_(1, forbidden, -torch.inf)
+        return top_k(log_probs, k)
+    passed_over = logits[:, forbidden]  # (R, F)
+    logits.index_fill_(1, forbidden, -torch.inf)
+    best, ids = top_k(logits, k)
+    # The peak is subtracted so that exp cannot overflow.
+    peak = torch.cat([best[:, :1], passed_over], dim=-1).amax(-1, keepdim=True)
+    total = logits.sub_(peak).exp_().sum(-1, keepdim=True)
+    total = total + (passed_over - peak).exp_().sum(-1, keepdim=True)
+    return best - (peak + total.log()), ids
+
+
+def _block_maxima(scores: Tensor) -> Tensor:
+    """The largest entry of each block of `scores` (R, V), (R, blocks); the last may be shorter."""
+    R, V = scores.shape
+    whole = V - V % BLOCK
+    maxima = scores[:, :whole].view(R, -1, BLOCK).amax(-1)
+    if whole == V:
+        return maxima
+    return torch.cat([maxima, scores[:, whole:].amax(-1, keepdim=True)], dim=-1)
+
+
+def _entries_of_blocks(blocks: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Places and entries of `scores` (R, V) in `blocks` (R, k), both (R, k·BLOCK).
+
+    Entries beyond the last are `-inf`.
+    """
+    V = scores.shape[1]
+    within = torch.arange(BLOCK, device=scores.device)
+    places = (blocks.unsqueeze(-1) * BLOCK + within).flatten(1)
+    if V % BLOCK == 0:
+        return places, scores.gather(1, places)
+    beyond = places >= V
+    places = places.clamp(max=V - 1)
+    return places, scores.gather(1, places).masked_fill(beyond, -torch.inf)
+
 
 STEPS_BETWEEN_CHECKS = {"cpu": 1, "cuda": 8, "mps": 8}
 """Steps between checks for finished sentences; each check makes the host wait for a GPU."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from mt_cli.data.files import read_text, scored_lines
 from mt_cli.errors import UsageError
 from mt_cli.evaluation.evaluate import System
-from mt_cli.evaluation.scoring import MAX_RESAMPLED, RESAMPLES, sentence_chrf
+from mt_cli.evaluation.scoring import MAX_RESAMPLED, RESAMPLES, sentence_chrf, symptoms
 from mt_cli.evaluation.significance import (
     TRIALS,
     GroupTest,
@@ -19,7 +19,6 @@ from mt_cli.evaluation.significance import (
     outcome_of,
     paired_tests,
 )
-from mt_cli.evaluation.symptoms import symptoms
 from mt_cli.evaluation.test_sets import EvalChoice, EvalSet
 from mt_cli.runs.opening import model_folder
 from mt_cli.runs.run import ModelFolder

@@ -10,17 +10,16 @@ from os import PathLike
 from pathlib import Path
 
 from mt_cli.errors import DataError, ResourceError, UsageError
-from mt_cli.evaluation.card import write_card
 from mt_cli.evaluation.kept import (
     SHA256,
     SPLIT,
     WEIGHTS,
     Evaluation,
     open_evaluation,
+    write_card,
     write_evaluation,
 )
-from mt_cli.evaluation.scoring import Scores, score
-from mt_cli.evaluation.symptoms import symptoms
+from mt_cli.evaluation.scoring import Scores, score, symptoms
 from mt_cli.evaluation.test_sets import EvalChoice, EvalSet, pinned_splits
 from mt_cli.machine.files import built_beside, locked, sha256_json
 from mt_cli.machine.terminal import progress_shown

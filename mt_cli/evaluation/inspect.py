@@ -13,7 +13,7 @@ from mt_cli.data.prepared import open_prepared
 from mt_cli.errors import DataError
 from mt_cli.evaluation.kept import WEIGHTS, validation_of
 from mt_cli.machine.files import read_json
-from mt_cli.model.build import Shape
+from mt_cli.model.model import Shape
 from mt_cli.model.shapes import ModuleShapes
 from mt_cli.runs.checkpoint import MODEL, weights_sha256
 from mt_cli.runs.opening import open_run

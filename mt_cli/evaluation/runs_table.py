@@ -12,7 +12,7 @@ from mt_cli.config.schema import TRAIN, VAL, Config
 from mt_cli.errors import MtCliError, UsageError
 from mt_cli.evaluation.kept import kept_scores, validation_of
 from mt_cli.machine.files import MANIFEST, is_locked
-from mt_cli.model.build import num_parameters
+from mt_cli.model.model import num_parameters
 from mt_cli.runs.opening import open_run
 from mt_cli.runs.run import STATUS, Run
 

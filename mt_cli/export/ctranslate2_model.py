@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mt_cli.config.schema import ModelConfig, Quantization
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, SPECIALS, UNK_ID
 
 if TYPE_CHECKING:  # an optional package

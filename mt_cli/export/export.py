@@ -13,7 +13,7 @@ from mt_cli import __version__
 from mt_cli.config.load import RUN_CONFIG, dump_config
 from mt_cli.config.schema import ExportTarget, Quantization
 from mt_cli.errors import DataError, Option, UsageError
-from mt_cli.evaluation.card import render_markdown, write_card
+from mt_cli.evaluation.kept import render_markdown, write_card
 from mt_cli.export.argos import check_fits_argos, pack_for_argos
 from mt_cli.export.ctranslate2_model import write_model
 from mt_cli.export.proof import Proof, prove

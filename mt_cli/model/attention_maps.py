@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from mt_cli.model.model import TranslationModel
 from mt_cli.model.transformer import MultiHeadAttention, attention_weights
-from mt_cli.model.translation_model import TranslationModel
 
 MapKind = Literal["encoder", "decoder", "cross"]
 """Source to source, target to target, target to source."""

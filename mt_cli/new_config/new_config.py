@@ -1,26 +1,32 @@
 """`config new`: a config that suits a corpus."""
 
 import logging
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from mt_cli.config.load import dump_config, parse_config
-from mt_cli.config.messages import command_line
+from mt_cli.config.load import command_line, dump_config, parse_config
 from mt_cli.config.schema import (
+    MORE,
     TRAIN,
     VAL,
     Column,
     Config,
     DataConfig,
     FilesConfig,
+    ModelConfig,
+    TrainingConfig,
     check_utf8,
 )
+from mt_cli.data.augment import NoisyPairs
 from mt_cli.data.checks import log_problems
-from mt_cli.data.corpora import Corpus, files_of, find_corpus
+from mt_cli.data.corpora import Corpus, RawPair, files_of, find_corpus
 from mt_cli.data.files import named_kind, without_packing
 from mt_cli.data.prepare import warn_of_leaks
-from mt_cli.data.tmx import languages_of
-from mt_cli.errors import MtCliError, UsageError
+from mt_cli.data.readers import languages_of
+from mt_cli.data.scan import drop_reason, text_options
+from mt_cli.errors import DataError, MtCliError, UsageError
 from mt_cli.machine.files import (
     built_beside,
     check_outside,
@@ -30,11 +36,219 @@ from mt_cli.machine.files import (
     write_atomically,
 )
 from mt_cli.machine.terminal import visible
-from mt_cli.new_config.corpus_size import TokenCount, count_tokens, measure
 from mt_cli.new_config.held_out import EMPTY, REPEATED, cut_off
-from mt_cli.new_config.recipes import Tables, model_tables, recipe_for, training_table
 from mt_cli.runs.opening import open_run, run_with_tokenizer
 from mt_cli.text.language import language_named
+from mt_cli.text.normalize import decode_line, normalize
+from mt_cli.text.tokenizers import Tokenizers, learn_tokenizers, sampled
+
+MAX_WORDS = 50_000
+"""Distinct words that are counted; more make no difference to any key, and take memory."""
+SAMPLE_SIZE = 10_000
+"""Pairs that are tokenized."""
+PADDING = 1.08
+"""Tokens of a batch with padding, over those without: as batches of like lengths have it."""
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class CorpusSize:
+    """Training pairs with text on both sides, counted in one pass."""
+
+    num_pairs: int
+    num_bytes: int
+    """Of both sides, normalized, in UTF-8."""
+    num_words: int
+    """Distinct words of both sides, `MAX_WORDS` at most."""
+    num_letters: int
+    """Distinct characters of both sides."""
+    sample: list[Pair]
+    """Some of the pairs, normalized."""
+
+
+def measure(pairs: Iterable[RawPair], *, lowercase: bool = False) -> CorpusSize:
+    """Read `pairs` once and count."""
+    num_bytes = 0
+    num_pairs = 0
+    words: set[str] = set()
+    letters: set[str] = set()
+
+    def counted() -> Iterator[Pair]:
+        nonlocal num_bytes, num_pairs
+        for raw_src, raw_tgt in pairs:
+            src = normalize(decode_line(raw_src), lowercase=lowercase)
+            tgt = normalize(decode_line(raw_tgt), lowercase=lowercase)
+            if not src or not tgt:
+                continue
+            num_pairs += 1
+            num_bytes += len(src.encode()) + len(tgt.encode())
+            letters.update(src, tgt)
+            if len(words) < MAX_WORDS:
+                words.update(src.split(), tgt.split())
+            yield src, tgt
+
+    sample = sampled(counted(), SAMPLE_SIZE, seed=0)
+    num_letters = len(letters - {" "})
+    return CorpusSize(num_pairs, num_bytes, min(len(words), MAX_WORDS), num_letters, sample)
+
+
+@dataclass(frozen=True)
+class TokenCount:
+    """Tokens of an epoch, as far as a sample tells."""
+
+    num_pairs: int
+    num_tokens: int
+    """Of both sides together."""
+    num_wider_tokens: int
+    """Of the wider side of each pair, `</s>` included: what fills batches."""
+    vocab_size: int
+    """Entries of both sides."""
+
+    def updates(self, tokens_per_batch: int, accumulation: int = 1) -> int:
+        """Updates of an epoch."""
+        tokens_per_update = tokens_per_batch * accumulation
+        return max(1, math.ceil(PADDING * self.num_wider_tokens / tokens_per_update))
+
+
+def count_tokens(
+    config: Config, corpus: Corpus, size: CorpusSize, tokenizers: Tokenizers | None = None
+) -> TokenCount:
+    """The tokens of the pairs that `config` trains on, whose own part has this `size`.
+
+    Without `tokenizers`, they are learned from the sample.
+
+    Raises:
+        DataError: no pair of the sample is trained on.
+    """
+    options = text_options(config.data)
+    kept = []
+    for src, tgt in size.sample:
+        if not drop_reason(src, tgt, config.data.filter, options):
+            kept.append((src, tgt))
+    if tokenizers is None:
+        tokenizers = learn_tokenizers(kept, config.tokenizer, options)
+    num_pairs = 0
+    num_tokens = 0
+    num_wider = 0
+    src_ids = tokenizers.src.encode([src for src, _ in kept])
+    tgt_ids = tokenizers.tgt.encode([tgt for _, tgt in kept])
+    for src_length, tgt_length in zip(map(len, src_ids), map(len, tgt_ids), strict=True):
+        if max(src_length, tgt_length) <= config.data.max_len:
+            num_pairs += 1
+            num_tokens += src_length + tgt_length
+            num_wider += max(src_length, tgt_length) + 1
+    if not num_pairs:
+        raise DataError(
+            f"{corpus[TRAIN].src}: no pair is left to train on: each is empty, longer than "
+            f"data.max_len = {config.data.max_len} tokens, or left out by data.filter"
+        )
+    epoch_pairs = float(size.num_pairs)
+    for name, more in config.data.more.items():
+        if f"{MORE}{name}" in corpus:
+            epoch_pairs += more.share * sum(1 for _ in corpus[f"{MORE}{name}"].pairs())
+    noisy = NoisyPairs.of(corpus, config.data)
+    if noisy is not None:
+        epoch_pairs += config.data.augment.share * sum(1 for _ in noisy.pairs())
+    times = epoch_pairs / len(size.sample)
+    vocab_size = tokenizers.src.vocab_size
+    if not tokenizers.joint:
+        vocab_size += tokenizers.tgt.vocab_size
+    return TokenCount(
+        round(num_pairs * times), round(num_tokens * times), round(num_wider * times), vocab_size
+    )
+
+
+BYTES_PER_TOKEN = 3
+"""About, before a vocabulary is learned. Chinese and Japanese letters have three bytes each."""
+SPECIAL_ENTRIES = 260
+"""Bytes and special symbols, which every subword vocabulary has."""
+MIN_MERGES = 100
+MIN_TOKENS_PER_BATCH = 256
+MIN_UPDATES_PER_EPOCH = 8
+"""Of a small corpus, so that its epochs differ."""
+NUM_VALIDATIONS = 20
+"""In a training: enough to see how it goes, and few enough to cost little."""
+FINE_TUNING = 0.25
+"""Share of the updates, and of the learning rate, that a trained model gets on further data."""
+
+Tables = dict[str, dict[str, object]]
+"""Keys and values by section."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Keys for corpora of up to `max_tokens`, both sides together."""
+
+    max_tokens: float
+    vocab_size: int
+    d_model: int
+    num_heads: int
+    encoder_layers: int
+    decoder_layers: int
+    d_ff: int
+    dropout: float
+    tokens_per_batch: int
+    peak_lr: float
+    num_updates: int
+    """Updates after which such a model has mostly learnt what there is."""
+
+
+# The third row is configs/multi30k-strong.toml, the last the base model of Vaswani et al. (2017).
+# Few pairs want few subwords (Sennrich and Zhang 2019), each of which must occur often enough to be
+# learnt, and much dropout (measured: docs/experiments.md).
+RECIPES = (
+    Recipe(60_000, 800, 128, 4, 2, 2, 512, 0.3, 1024, 3e-3, 1_500),
+    Recipe(400_000, 1_000, 128, 4, 2, 2, 512, 0.3, 2048, 3e-3, 2_700),
+    Recipe(3_000_000, 8_000, 192, 6, 4, 4, 512, 0.3, 2048, 2.5e-3, 7_000),
+    Recipe(30_000_000, 16_000, 256, 8, 5, 5, 1024, 0.3, 4096, 1.5e-3, 18_000),
+    Recipe(math.inf, 32_000, 512, 8, 6, 6, 2048, 0.1, 8192, 7e-4, 100_000),
+)
+
+
+def recipe_for(size: CorpusSize) -> Recipe:
+    """The recipe for a corpus of a size."""
+    num_tokens = size.num_bytes // BYTES_PER_TOKEN
+    return next(recipe for recipe in RECIPES if num_tokens <= recipe.max_tokens)
+
+
+def model_tables(size: CorpusSize, recipe: Recipe, parent: Config | None = None) -> Tables:
+    """Keys of [tokenizer] and [model] for a new model, or those that a `parent`'s weights fix."""
+    if parent is not None:
+        return {
+            "tokenizer": parent.tokenizer.model_dump(mode="json", exclude_none=True),
+            "model": parent.model.model_dump(mode="json", exclude_none=True),
+        }
+    # No more entries than the corpus has words, and enough to spell them.
+    spelling = SPECIAL_ENTRIES + size.num_letters
+    vocab_size = max(spelling + MIN_MERGES, min(recipe.vocab_size, spelling + size.num_words))
+    model = {key: value for key, value in asdict(recipe).items() if key in ModelConfig.model_fields}
+    return {"tokenizer": {"vocab_size": vocab_size}, "model": model}
+
+
+def training_table(
+    recipe: Recipe, count: TokenCount, parent: Config | None = None
+) -> dict[str, object]:
+    """Keys of [training] for pairs with so many tokens, or to go on from `parent`'s weights."""
+    num_updates = recipe.num_updates
+    peak_lr = recipe.peak_lr
+    if parent is not None:
+        num_updates = round(num_updates * FINE_TUNING)
+        peak_lr = parent.training.peak_lr * FINE_TUNING
+    # A multiple of 64 that makes enough batches of a small corpus.
+    tokens_per_batch = count.num_tokens // 2 // MIN_UPDATES_PER_EPOCH // 64 * 64
+    tokens_per_batch = max(MIN_TOKENS_PER_BATCH, min(recipe.tokens_per_batch, tokens_per_batch))
+    per_epoch = count.updates(tokens_per_batch)
+    max_epochs = max(3, math.ceil(num_updates / per_epoch))
+    total = max_epochs * per_epoch
+    return {
+        "max_epochs": max_epochs,
+        "tokens_per_batch": tokens_per_batch,
+        "peak_lr": float(f"{peak_lr:.2g}"),
+        "validate_every": max(50, total // NUM_VALIDATIONS // 10 * 10),
+        "log_every": min(TrainingConfig().log_every, max(10, total // 100)),
+    }
+
 
 log = logging.getLogger(__name__)
 TEST = "test"

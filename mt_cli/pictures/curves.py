@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from mt_cli.errors import DataError
 from mt_cli.machine.files import write_atomically
 from mt_cli.pictures.figures import PICTURES, check_ending, render
-from mt_cli.runs.metrics import number_in, read_metrics
 from mt_cli.runs.opening import open_run
-from mt_cli.runs.run import Run
+from mt_cli.runs.run import Run, number_in, read_metrics
 
 if TYPE_CHECKING:  # matplotlib takes a second to import, and `render` chooses its backend
     from matplotlib.axes import Axes

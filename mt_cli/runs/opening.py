@@ -8,8 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from mt_cli.config.load import RUN_CONFIG, differences, load_config, shipped
-from mt_cli.config.messages import command_line
+from mt_cli.config.load import RUN_CONFIG, command_line, differences, load_config, shipped
 from mt_cli.config.schema import Config
 from mt_cli.data.prepared import Prepared, open_prepared
 from mt_cli.errors import ConfigError, DataError, PreparedDataError, UsageError

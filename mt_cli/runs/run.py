@@ -9,6 +9,8 @@
 Torch is imported only when a model is built: an exported model does without it.
 """
 
+import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,11 +22,11 @@ from pydantic import BaseModel
 
 from mt_cli.config.load import RUN_CONFIG, dump_config
 from mt_cli.config.schema import Backend, Config, Quantization
-from mt_cli.data.lengths import TrainingLengths
-from mt_cli.data.prepared import Prepared
+from mt_cli.data.prepared import Prepared, TrainingLengths
 from mt_cli.errors import DataError, Option, UsageError
 from mt_cli.machine.files import (
     MANIFEST,
+    MAX_TEXT_BYTES,
     built_beside,
     check_replaceable,
     has_files,
@@ -33,14 +35,73 @@ from mt_cli.machine.files import (
     remove,
     sha256_bytes,
     write_atomically,
+    write_errors_named,
     write_json,
 )
-from mt_cli.model.build import Shape, build_model, model_shapes
-from mt_cli.runs.metrics import METRICS_FILE
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers
 
 if TYPE_CHECKING:
-    from mt_cli.model.translation_model import TranslationModel
+    from mt_cli.model.model import Shape, TranslationModel
+
+METRICS_FILE = "metrics.jsonl"
+Record = dict[str, object]
+
+
+def read_metrics(path: Path) -> list[Record]:
+    """The records of the file `path`, but for an unfinished last line; none if there is no file.
+
+    Raises:
+        DataError: a line is damaged.
+    """
+    if not path.exists():
+        return []
+    records = []
+    lines = read_file(path, max_bytes=MAX_TEXT_BYTES).split(b"\n")[:-1]
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        match record:
+            case {"kind": str(), "step": int()}:
+                records.append(record)
+            case _:
+                raise DataError(
+                    f"{path}: line {number}: damaged: no JSON with kind and step; delete this "
+                    "line; the others are still good"
+                )
+    return records
+
+
+def append_metrics(path: Path, record: Mapping[str, object]) -> None:
+    """Add a line to the file `path`."""
+    with write_errors_named(path), path.open("ab") as file:
+        file.write(f"{json.dumps(record, allow_nan=False)}\n".encode())
+
+
+def truncate_metrics(path: Path, *, after_step: int) -> None:
+    """Drop the lines of later updates, which a kill lost, and an unfinished last line."""
+    kept = []
+    for record in read_metrics(path):
+        if number_in(record, "step", path=path) <= after_step:
+            kept.append(f"{json.dumps(record)}\n")
+    write_atomically(path, "".join(kept).encode())
+
+
+def number_in(record: Mapping[str, object], key: str, *, path: Path) -> float:
+    """The number under `key` of a record of the file `path`.
+
+    Raises:
+        DataError: there is none.
+    """
+    value = record.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise DataError(
+            f"{path}: step {record.get('step')}: damaged: expected a number in '{key}', "
+            f"found {value!r}"
+        )
+    return float(value)
+
 
 CHECKPOINTS = "checkpoints"
 EVALUATIONS = "eval"
@@ -173,8 +234,10 @@ class Run(ModelFolder):
     # The model
 
     @cached_property
-    def parameter_shapes(self) -> dict[str, Shape]:
+    def parameter_shapes(self) -> "dict[str, Shape]":
         """The shape of each parameter of this run's model, by name, known without its weights."""
+        from mt_cli.model.model import model_shapes
+
         return model_shapes(self.config.model, self.tokenizers)
 
     def build_model(self, *, backend: Backend | None = None, seed: int = 0) -> "TranslationModel":
@@ -182,6 +245,8 @@ class Run(ModelFolder):
         config = self.config.model
         if backend is not None:
             config = config.model_copy(update={"backend": backend})
+        from mt_cli.model.model import build_model
+
         return build_model(config, self.tokenizers, seed=seed)
 
     def load_model(

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from mt_cli.data.batching import Batch
 from mt_cli.machine.device import Runtime
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 
 
 def batch_loss(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mt_cli.config.schema import Schedule, TrainingConfig
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 
 MOMENTUM = 0.95
 """Decay of Muon's running mean of a gradient."""

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from mt_cli.config.messages import command_line
+from mt_cli.config.load import command_line
 from mt_cli.config.schema import Config, ModelConfig
 from mt_cli.data.prepared import Prepared
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import sha256_bytes
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 from mt_cli.runs.checkpoint import read_weights, weights_sha256
 from mt_cli.runs.opening import open_run, open_run_between
 from mt_cli.runs.run import CheckpointReference, ParentReference, Run

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Literal
 
 from mt_cli import __version__
-from mt_cli.config.load import RUN_CONFIG, differences
-from mt_cli.config.messages import command_line
+from mt_cli.config.load import RUN_CONFIG, command_line, differences
 from mt_cli.config.schema import Config
 from mt_cli.data.corpora import changed_files
 from mt_cli.data.prepared import Prepared, open_prepared
 from mt_cli.errors import Option, ResourceError, UsageError
-from mt_cli.evaluation.card import write_card
+from mt_cli.evaluation.kept import write_card
 from mt_cli.machine.device import DTYPES, Runtime, choose_runtime, set_up_process
 from mt_cli.machine.facts import describe_checkout, describe_machine
 from mt_cli.machine.files import MANIFEST, locked

@@ -12,7 +12,7 @@ from mt_cli.data.encoded import EncodedSplit, Sentences
 from mt_cli.data.prepared import Prepared
 from mt_cli.evaluation.scoring import Score, score_bleu
 from mt_cli.machine.device import Runtime
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 from mt_cli.runs.run import Run
 from mt_cli.training.loss import batch_loss
 from mt_cli.training.optimizer import WorkingCopy

@@ -13,7 +13,7 @@ from torch import Tensor
 from mt_cli.errors import Option, UsageError
 from mt_cli.machine.files import write_json
 from mt_cli.model.attention_maps import MapKind, attention_maps
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 from mt_cli.pictures.figures import PICTURES, Panel, check_ending, write_picture
 from mt_cli.text import BOS_ID, EOS_ID, SPECIALS
 from mt_cli.text.tokenizers import Tokenizers

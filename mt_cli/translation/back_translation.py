@@ -19,7 +19,7 @@ from mt_cli.data.corpora import (
     is_trained_on,
     monolingual_text,
 )
-from mt_cli.decoding.sampling import Sampling
+from mt_cli.decoding.search import Sampling
 from mt_cli.machine.device import fast_bf16
 from mt_cli.machine.files import locked, sha256_bytes, sync, write_atomically, write_json
 from mt_cli.machine.terminal import progress_shown

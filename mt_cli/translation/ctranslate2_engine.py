@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mt_cli.config.schema import DecodingConfig
-from mt_cli.decoding.hypothesis import Hyp, Ids, OnDone, wu_length_penalty
+from mt_cli.decoding.search import Hyp, Ids, OnDone, wu_length_penalty
 from mt_cli.errors import DataError, Option, ResourceError, UsageError
 from mt_cli.machine.process import shortage, usable_cores
 from mt_cli.runs.run import ExportedModel
-from mt_cli.translation.engine import CrossAttention, Engine
 from mt_cli.translation.lines import forbidden_ids
 from mt_cli.translation.options import DecodingOptions
+from mt_cli.translation.searcher import CrossAttention, Engine
 
 if TYPE_CHECKING:  # an optional package
     from ctranslate2 import AsyncTranslationResult, TranslationResult

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from mt_cli.config.schema import CapitalsReading, DecodingConfig
 from mt_cli.errors import DataError, UsageError
-from mt_cli.text import BOS_ID, PAD_ID, UNK_ID
-from mt_cli.text.normalize import in_case, read_capitals
+from mt_cli.machine.terminal import visible
+from mt_cli.text import BOS_ID, PAD_ID, SPECIALS, UNK_ID
+from mt_cli.text.language import other_language
+from mt_cli.text.normalize import in_case, normalize, read_capitals
 from mt_cli.text.tokenizers import Tokenizers
 
 log = logging.getLogger(__name__)
@@ -218,3 +220,68 @@ def check_aligned(path: Path, lines: Sequence[str], to: str, to_lines: Sequence[
             f"{path}: {len(lines)} lines, but {to} has {len(to_lines)}; the files must align line "
             "by line"
         )
+
+
+MIN_LETTERS = 5
+"""Shortest line, in letters, that is checked for unknown letters."""
+MIN_TEXT = 20
+"""Shortest line, in characters, whose language is guessed."""
+MAX_LINES = 100
+"""Most lines whose language is guessed."""
+
+
+class SourceSide:
+    """The letters and addresses that a source vocabulary has."""
+
+    def __init__(self, tokenizers: Tokenizers) -> None:
+        self._options = tokenizers.options
+        entries = tokenizers.src.entries[len(SPECIALS) :]
+        letters = {" "}
+        for entry in entries:
+            if not entry.startswith("<0x"):
+                letters.update(entry)
+        self._letters = frozenset(letters)
+        self._has_addresses = any(
+            sign in entry for entry in entries for sign in ("http", "www", "@")
+        )
+
+    def knows(self, copied: str) -> bool:
+        """Whether the vocabulary has such addresses or symbols."""
+        if ADDRESS.fullmatch(copied):
+            return self._has_addresses
+        return self._letters.issuperset(copied)
+
+    def warning(self, lines: Sequence[str], *, first_line: int, min_lines: int) -> str | None:
+        """Why `lines` are probably not for this model; `first_line` is the number of the first.
+
+        The language is told from `min_lines` or more: that takes as long as translating one.
+        """
+        texts = [normalize(line, lowercase=self._options.lowercase) for line in lines]
+        return self._warning_of_language(texts, min_lines) or self._warning_of_letters(
+            texts, first_line
+        )
+
+    def _warning_of_language(self, texts: Sequence[str], min_lines: int) -> str | None:
+        long = [text for text in texts if len(text) >= MIN_TEXT][:MAX_LINES]
+        if len(long) < min_lines:
+            return None
+        others = [other_language(text, self._options.src_lang) for text in long]
+        found = [other for other in others if other]
+        if len(found) <= len(long) / 2:
+            return None
+        return (
+            f"the text looks like {', '.join(dict.fromkeys(found))}; the model translates "
+            f"{self._options.src_lang}"
+        )
+
+    def _warning_of_letters(self, texts: Sequence[str], first_line: int) -> str | None:
+        for number, text in enumerate(texts, first_line):
+            if self._letters.issuperset(text):  # nearly every line, at a glance
+                continue
+            letters = [letter for letter in text if letter.isalpha()]
+            unknown = [letter for letter in letters if letter not in self._letters]
+            if len(letters) >= MIN_LETTERS and len(unknown) > len(letters) / 2:
+                return (
+                    f"line {number}: the model does not know most letters of {visible(text)[:60]!r}"
+                )
+        return None

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from mt_cli.config.messages import explain
+from mt_cli.config.load import explain
 from mt_cli.config.schema import Backend, Config, DecodingConfig, Device
-from mt_cli.decoding.sampling import Sampling
+from mt_cli.decoding.search import Sampling
 from mt_cli.errors import UsageError
 from mt_cli.machine.files import sha256_json
 from mt_cli.runs.opening import open_run_between

@@ -12,9 +12,9 @@ import torch
 from torch.nn import functional as F
 
 from mt_cli.data.batching import pad_ids
-from mt_cli.decoding.hypothesis import Ids
+from mt_cli.decoding.search import Ids
 from mt_cli.machine.device import Runtime
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 from mt_cli.runs.run import ModelFolder, Run
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.text.tokenizers import Tokenizers

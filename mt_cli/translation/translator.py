@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from mt_cli.config.schema import Backend, Device
-from mt_cli.decoding.hypothesis import Ids
-from mt_cli.decoding.sampling import Sampling
+from mt_cli.decoding.search import Ids, Sampling
 from mt_cli.errors import Option, UsageError
 from mt_cli.runs.opening import open_models
 from mt_cli.runs.run import ExportedModel, Run
@@ -27,10 +26,10 @@ from mt_cli.text.numbers import changes_a_number
 from mt_cli.text.sentences import split_sentences, split_text
 from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.text.words import JOINER, WordTokenizer, join_words, split_words
-from mt_cli.translation.engine import Engine
 from mt_cli.translation.lines import (
     Line,
     Part,
+    SourceSide,
     Translation,
     checked_line,
     checked_lines,
@@ -40,10 +39,10 @@ from mt_cli.translation.lines import (
     read_words_in_capitals,
 )
 from mt_cli.translation.options import DecodingOptions, search_facts, search_name
-from mt_cli.translation.source_side import SourceSide
+from mt_cli.translation.searcher import Engine
 
 if TYPE_CHECKING:
-    from mt_cli.model.translation_model import TranslationModel
+    from mt_cli.model.model import TranslationModel
     from mt_cli.translation.attention import Attention, TeacherForced
     from mt_cli.translation.scorer import Reranker
     from mt_cli.translation.searcher import Searcher

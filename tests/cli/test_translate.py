@@ -13,7 +13,7 @@ import pytest
 from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace
 
 from mt_cli import Translator
-from mt_cli.decoding.sampling import Sampling
+from mt_cli.decoding.search import Sampling
 from mt_cli.errors import ResourceError
 from mt_cli.translation.streams import open_target
 

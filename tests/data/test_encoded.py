@@ -14,7 +14,7 @@ from mt_cli.data.encoded import (
     write_split,
 )
 from mt_cli.data.prepare import encode_pairs
-from mt_cli.data.report import SideReport
+from mt_cli.data.prepared import SideReport
 from mt_cli.errors import DataError
 from mt_cli.text import SPECIALS
 from mt_cli.text.tokenizers import TextOptions, Tokenizers

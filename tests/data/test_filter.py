@@ -8,9 +8,9 @@ import pytest
 
 from mt_cli.config.load import parse_config
 from mt_cli.config.schema import Config, FilterConfig
-from mt_cli.data.filter import drop_reason
 from mt_cli.data.prepare import prepare_corpus
 from mt_cli.data.prepared import open_prepared
+from mt_cli.data.scan import drop_reason
 from mt_cli.errors import ConfigError, DataError
 from mt_cli.text.tokenizers import TextOptions
 

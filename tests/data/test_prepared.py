@@ -17,9 +17,8 @@ from mt_cli.config.schema import (
     TokenizerConfig,
 )
 from mt_cli.data.encoded import EncodedSplit, Sentences
-from mt_cli.data.lengths import TrainingLengths
 from mt_cli.data.prepare import prepare_corpus
-from mt_cli.data.prepared import Prepared, open_prepared
+from mt_cli.data.prepared import Prepared, TrainingLengths, open_prepared
 from mt_cli.errors import DataError, PreparedDataError
 
 LINES = {

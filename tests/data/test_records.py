@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from mt_cli.config.schema import FilesConfig
 from mt_cli.data.corpora import ParallelText
-from mt_cli.data.records import values_of
+from mt_cli.data.readers import values_of
 from mt_cli.errors import DataError, ResourceError
 
 Texts = Sequence[str | None]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mt_cli.data.files import MAX_LINE
-from mt_cli.data.tables import cells_of, header_of, rows_of
+from mt_cli.data.readers import cells_of, header_of, rows_of
 from mt_cli.errors import DataError
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from mt_cli.config.schema import FilesConfig
 from mt_cli.data.corpora import ParallelText
-from mt_cli.data.tmx import languages_of, texts_of, units_of
+from mt_cli.data.readers import languages_of, texts_of, units_of
 from mt_cli.errors import DataError
 
 TMX = """\

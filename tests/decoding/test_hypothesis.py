@@ -2,7 +2,7 @@
 
 import pytest
 
-from mt_cli.decoding.hypothesis import wu_length_penalty
+from mt_cli.decoding.search import wu_length_penalty
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mt_cli.decoding.rules import Rules, mask_
+from mt_cli.decoding.search import Rules, mask_
 from mt_cli.text import BOS_ID, EOS_ID
 
 hyps_of_one_length = st.integers(0, 9).flatmap(

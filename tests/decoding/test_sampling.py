@@ -14,12 +14,17 @@ from tiny import VOCAB_SIZE, random_ids, randomised, tiny_model
 from torch import Tensor
 
 from mt_cli.data.batching import pad_ids
-from mt_cli.decoding.hypothesis import Hyp
-from mt_cli.decoding.rules import Rules
-from mt_cli.decoding.sampling import Sampling
-from mt_cli.decoding.search import STEPS_BETWEEN_CHECKS, greedy_search, sample_ids, sample_search
+from mt_cli.decoding.search import (
+    STEPS_BETWEEN_CHECKS,
+    Hyp,
+    Rules,
+    Sampling,
+    greedy_search,
+    sample_ids,
+    sample_search,
+)
 from mt_cli.errors import UsageError
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 
 GRID = 5_000

@@ -12,10 +12,8 @@ from tiny import BACKENDS, random_ids, randomised, tiny_model
 from torch import Tensor
 
 from mt_cli.data.batching import pad_ids
-from mt_cli.decoding.hypothesis import Hyp
-from mt_cli.decoding.rules import Rules
-from mt_cli.decoding.search import STEPS_BETWEEN_CHECKS, beam_search, greedy_search
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.decoding.search import STEPS_BETWEEN_CHECKS, Hyp, Rules, beam_search, greedy_search
+from mt_cli.model.model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 
 # Few enough words that every sequence can be tried: </s> and three others.

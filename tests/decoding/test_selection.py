@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mt_cli.decoding.selection import BLOCK, argmax, top_k, top_log_probs
+from mt_cli.decoding.search import BLOCK, argmax, top_k, top_log_probs
 
 SIZES = [1, BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK + 7, 20 * BLOCK]
 every_size = pytest.mark.parametrize("vocab_size", SIZES)

@@ -98,8 +98,8 @@ def test_run_without_checkpoints_is_described_without(workspace: Workspace, run:
     [
         ("runs/tinny", 2, "error: runs/tinny: no such run folder; found: runs/tiny\n"),
         ("corpus", 2, "error: corpus: not a run folder"),
-        ("tiny.toml", 2, "error: tiny.toml: a config, where a run is needed"),
-        ("data/prepared/tiny", 2, "error: data/prepared/tiny: prepared data, where a run"),
+        ("tiny.toml", 2, "error: tiny.toml: not a run folder"),
+        ("data/prepared/tiny", 3, "error: data/prepared/tiny/manifest.json: not a run manifest"),
     ],
     ids=["missing", "another folder", "a file", "prepared data"],
 )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from workspace import Workspace
 
-from mt_cli.decoding.sampling import Sampling
+from mt_cli.decoding.search import Sampling
 from mt_cli.evaluation.evaluate import System
 from mt_cli.evaluation.kept import open_evaluation
 from mt_cli.evaluation.runs_table import summarize_runs

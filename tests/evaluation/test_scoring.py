@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from sacrebleu_command import command_intervals, command_scores
 
-from mt_cli.evaluation.scoring import Scores, score, score_bleu
+from mt_cli.evaluation.scoring import Scores, is_looping, score, score_bleu, symptoms
 from mt_cli.evaluation.significance import paired_tests
-from mt_cli.evaluation.symptoms import is_looping, symptoms
 from mt_cli.text.normalize import is_tokenized
 
 SAMPLE_FILE = Path(__file__).parents[2] / "data" / "sample" / "test.en"

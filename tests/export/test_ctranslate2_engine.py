@@ -15,10 +15,10 @@ from workspace import Workspace
 
 from mt_cli import Translator
 from mt_cli.config.schema import Config, DataConfig, DecodingConfig, TokenizerConfig
-from mt_cli.decoding.sampling import Sampling
+from mt_cli.decoding.search import Sampling
 from mt_cli.errors import DataError, ResourceError, UsageError
 from mt_cli.export.export import export_run
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 from mt_cli.runs.opening import open_run
 from mt_cli.runs.run import Run
 from mt_cli.text import BOS_ID, EOS_ID

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mt_cli.config.schema import ModelConfig
-from mt_cli.model.cached_decoder import SIMD_FLOATS, pad_bias, pad_keys
+from mt_cli.model.scratch import SIMD_FLOATS, pad_bias, pad_keys
 from mt_cli.model.transformer import (
     MultiHeadAttention,
     PositionalEncoding,

@@ -12,8 +12,8 @@ from tiny import BACKENDS, random_ids, randomised, tiny_model
 from torch import Tensor, nn
 
 from mt_cli.model.attention_maps import MapKind, attention_maps
+from mt_cli.model.model import TranslationModel
 from mt_cli.model.transformer import causal_mask
-from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text import PAD_ID
 
 KINDS: tuple[MapKind, ...] = get_args(MapKind)

@@ -8,7 +8,7 @@ from tiny import BACKENDS, MODEL_OPTIONS, covering, random_ids, randomised, tiny
 from torch import Tensor, nn
 
 from mt_cli.model.cpu_kernels import Dropout
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 
 CASES = covering(MODEL_OPTIONS)
 SRC_IDS = random_ids(3, 6, lengths=[6, 2, 4], vocab_size=9)

@@ -9,7 +9,7 @@ from torch import nn
 
 from mt_cli.config.load import load_config
 from mt_cli.config.schema import ModelConfig
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 
 CLASSIC = Path(__file__).resolve().parents[2] / "configs" / "classic"
 # The notebook says only that 8 heads of 20 make 160; the page and the thread name no longest

@@ -10,8 +10,8 @@ from tiny import BACKENDS, random_ids, randomised, tiny_model, with_bos
 from torch import Tensor
 
 from mt_cli.model.cpu_kernels import Dropout, add_scaled, bf16_softmax, transpose_weights_
+from mt_cli.model.model import TranslationModel
 from mt_cli.model.transformer import as_bias, causal_mask
-from mt_cli.model.translation_model import TranslationModel
 
 B, H, T, S = 2, 3, 5, 7
 SCALE = 0.3

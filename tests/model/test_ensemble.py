@@ -5,9 +5,8 @@ import torch
 from tiny import BACKENDS, CPU, random_ids, randomised, tiny_model, with_bos
 
 from mt_cli.config.schema import DecodingConfig
-from mt_cli.decoding.hypothesis import Hyp
-from mt_cli.model.ensemble import Ensemble
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.decoding.search import Hyp
+from mt_cli.model.model import Ensemble, TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.translation.searcher import Searcher
 

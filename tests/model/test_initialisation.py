@@ -7,7 +7,7 @@ import torch
 from tiny import BACKENDS, tiny_model
 from torch import Tensor
 
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 
 D, F, V = 64, 128, 500
 

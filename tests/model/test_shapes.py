@@ -5,8 +5,8 @@ import torch
 from tiny import BACKENDS, random_ids, tiny_model
 from torch import Tensor
 
+from mt_cli.model.model import TranslationModel
 from mt_cli.model.shapes import ModuleShapes, trace_shapes
-from mt_cli.model.translation_model import TranslationModel
 
 # No two letters stand for the same number, so that one taken for another shows.
 B, S, T, D, F, V = 2, 5, 4, 18, 7, 11

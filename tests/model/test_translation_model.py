@@ -5,8 +5,7 @@ import torch
 from tiny import BACKENDS, random_ids, randomised, tiny_model, with_bos
 from torch import Tensor
 
-from mt_cli.model.backend import DecoderState
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import DecoderState, TranslationModel
 from mt_cli.text import PAD_ID
 
 

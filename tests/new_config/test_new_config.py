@@ -16,7 +16,7 @@ from mt_cli.config.schema import Config, FilesConfig
 from mt_cli.data.prepare import prepare_corpus
 from mt_cli.data.prepared import open_prepared
 from mt_cli.machine.device import Runtime
-from mt_cli.model.build import build_model
+from mt_cli.model.model import build_model
 from mt_cli.new_config.new_config import new_config
 from mt_cli.training.trainer import Trainer
 

@@ -6,8 +6,13 @@ import pytest
 
 from mt_cli.config.load import parse_config
 from mt_cli.config.schema import Config
-from mt_cli.new_config.corpus_size import CorpusSize, TokenCount
-from mt_cli.new_config.recipes import model_tables, recipe_for, training_table
+from mt_cli.new_config.new_config import (
+    CorpusSize,
+    TokenCount,
+    model_tables,
+    recipe_for,
+    training_table,
+)
 
 SIZES = (100, 775, 5_000, 29_000, 160_000, 4_500_000)
 

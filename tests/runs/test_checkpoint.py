@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mt_cli.config.schema import TrainingConfig
 from mt_cli.errors import DataError, ResourceError
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 from mt_cli.runs.checkpoint import (
     CheckpointState,
     read_state,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mt_cli.errors import DataError
-from mt_cli.runs.metrics import append_metrics, read_metrics, truncate_metrics
+from mt_cli.runs.run import append_metrics, read_metrics, truncate_metrics
 
 STEP = {"kind": "step", "step": 10, "loss": 3.5}
 LATER = {"kind": "validation", "step": 12, "bleu": 1.5}

@@ -11,9 +11,8 @@ from tiny import TINY, random_ids
 from mt_cli.config.schema import Config, DataConfig
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import write_json
-from mt_cli.runs.metrics import append_metrics, read_metrics
 from mt_cli.runs.opening import open_run
-from mt_cli.runs.run import ENVIRONMENT, STATUS, Run
+from mt_cli.runs.run import ENVIRONMENT, STATUS, Run, append_metrics, read_metrics
 
 CONFIG = Config(model=TINY, data=DataConfig(max_len=14))
 

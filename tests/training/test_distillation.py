@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from mt_cli.config.schema import TrainingConfig
 from mt_cli.data.batching import BatchShape, collate
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 from mt_cli.training import loss as module
 from mt_cli.training.loss import (
     TeacherLabels,

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from mt_cli.data.batching import Batch, collate
 from mt_cli.errors import OutOfMemoryError
-from mt_cli.training import graphs
-from mt_cli.training.graphs import CudaGraphs
+from mt_cli.training import trainer as graphs
+from mt_cli.training.trainer import CudaGraphs
 
 
 class Update:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mt_cli.training.meter import Meter
+from mt_cli.training.monitor import Meter
 from mt_cli.training.trainer import StepReport
 
 
@@ -26,7 +26,7 @@ def test_what_goes_before_the_first_update_is_no_time_of_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0.0
-    monkeypatch.setattr("mt_cli.training.meter.time.perf_counter", lambda: now)
+    monkeypatch.setattr("mt_cli.training.monitor.time.perf_counter", lambda: now)
     meter = Meter()
     now = 7.0  # data, models and trackers are made ready
     meter.resume()

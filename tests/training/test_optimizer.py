@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.optim import _muon
 
 from mt_cli.config.schema import OptimizerKind, TrainingConfig
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 from mt_cli.training.optimizer import Optimizer, orthogonal
 
 KINDS: tuple[OptimizerKind, ...] = ("adam", "adamw", "muon")

@@ -12,9 +12,8 @@ from torch import Tensor
 from mt_cli.config.schema import TrainingConfig
 from mt_cli.data import batching
 from mt_cli.data.batching import Batch, BatchShape, pad_ids
-from mt_cli.decoding.rules import Rules
-from mt_cli.decoding.search import greedy_search
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.decoding.search import Rules, greedy_search
+from mt_cli.model.model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID
 from mt_cli.training.distributed import World
 from mt_cli.training.loss import Loss, batch_loss

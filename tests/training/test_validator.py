@@ -10,7 +10,7 @@ from workspace import Workspace
 
 from mt_cli.data.prepared import open_prepared
 from mt_cli.machine.device import Runtime
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 from mt_cli.runs.opening import open_run
 from mt_cli.text import BOS_ID, EOS_ID
 from mt_cli.training.validator import Validator

@@ -14,7 +14,7 @@ from damage import rehash
 from workspace import Outcome, Workspace
 
 from mt_cli.data.batching import Batch
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 from mt_cli.training import trainer
 from mt_cli.training.loss import Loss, batch_loss
 

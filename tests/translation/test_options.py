@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from workspace import Workspace
 
-from mt_cli.decoding.sampling import Sampling
+from mt_cli.decoding.search import Sampling
 from mt_cli.errors import UsageError
 from mt_cli.translation.translator import Translator
 

@@ -11,7 +11,7 @@ from tiny import CPU, randomised, tiny_model
 from torch import Tensor
 
 from mt_cli.config.schema import TokenizerConfig
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID
 from mt_cli.translation.scorer import PairScore, PairScorer
 

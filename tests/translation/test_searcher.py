@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from tiny import CPU, random_ids, randomised, tiny_model
 
 from mt_cli.config.schema import DecodingConfig
-from mt_cli.data.lengths import TrainingLengths
-from mt_cli.decoding.hypothesis import Hyp
-from mt_cli.decoding.sampling import Sampling
+from mt_cli.data.prepared import TrainingLengths
+from mt_cli.decoding.search import Hyp, Sampling
 from mt_cli.errors import ResourceError
 from mt_cli.model.attention_maps import attention_maps
-from mt_cli.model.backend import DecoderState
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import DecoderState, TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.translation.searcher import Searcher
 

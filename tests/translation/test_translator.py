@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from workspace import Workspace
 
 import mt_cli
-from mt_cli.data.lengths import TrainingLengths
+from mt_cli.data.prepared import TrainingLengths
 from mt_cli.errors import UsageError
 from mt_cli.translation.lines import Line, has_words, read_line
 from mt_cli.translation.translator import Translator

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from mt_cli.config.schema import DecodingConfig, TokenizerConfig
 from mt_cli.model.attention_maps import attention_maps
-from mt_cli.model.backend import DecoderState
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.model import DecoderState, TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, UNK_ID
 from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.text.words import JOINER, WordTokenizer, split_words

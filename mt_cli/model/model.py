@@ -5,17 +5,70 @@ Letters: B batch, N beams, S source length, T target length, D d_model, V target
 """
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
 from importlib import import_module
-from typing import cast
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from mt_cli.config.schema import BACKENDS, ModelConfig
-from mt_cli.model.backend import DecoderState, TransformerBackend
 from mt_cli.model.cpu_kernels import Dropout
 from mt_cli.model.transformer import PositionalEncoding, padding_mask
 from mt_cli.text import PAD_ID
+from mt_cli.text.tokenizers import Tokenizers
+
+
+class DecoderState(Protocol):
+    """What a decoder remembers between steps, for B sentences of N beams each (one at first)."""
+
+    @property
+    def length(self) -> int:
+        """Target positions seen so far."""
+        ...
+
+    def select(self, sentences: Tensor) -> None:
+        """Keep only `sentences` (M,), in that order."""
+        ...
+
+    def reorder(self, parents: Tensor) -> None:
+        """Let beam n of sentence b continue its present beam `parents[b, n]`, of (B, N).
+
+        N may exceed the number of present beams, as it does after the first step.
+        """
+        ...
+
+
+class TransformerBackend(Protocol):
+    """An encoder and a decoder; their parameters have the names and shapes of nn.Transformer's.
+
+    Masks are boolean, True = may be attended. Every source has at least one real position.
+    """
+
+    def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
+        """Memory (B, S, D) of embedded sources `src` (B, S, D) under `src_mask` (B, S)."""
+        ...
+
+    def decode(self, tgt: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
+        """Output (B, T, D) for `tgt` (B, T, D) over `memory` (B, S, D).
+
+        Position t depends on `tgt` up to t.
+        """
+        ...
+
+    def start(self, memory: Tensor, src_mask: Tensor) -> DecoderState:
+        """State before the first step over `memory` (B, S, D), with one beam."""
+        ...
+
+    def step(self, tgt: Tensor, state: DecoderState) -> Tensor:
+        """Decoder output (B, N, D) for each beam's next position, embedded as `tgt` (B, N, D).
+
+        Advances `state`.
+        """
+        ...
+
 
 NORMAL_STD = 0.02
 """Of matrices with `init = "normal"`."""
@@ -148,3 +201,90 @@ def _build_backend(config: ModelConfig) -> TransformerBackend:
 def _embedding(vocab_size: int, d_model: int) -> nn.Embedding:
     """An embedding that `initialize` fills: drawing it here too takes a second on `meta`."""
     return nn.Embedding(vocab_size, d_model, _weight=torch.empty(vocab_size, d_model))
+
+
+Shape = tuple[int, ...]
+
+
+def model_shapes(config: ModelConfig, tokenizers: Tokenizers) -> dict[str, Shape]:
+    """The shape of each parameter, by name, of a model for `tokenizers`.
+
+    The model is built on PyTorch's `meta` device, where tensors take no memory.
+    """
+    with torch.device("meta"):
+        # Sinusoids are no parameters. To compute them there would load PyTorch's compiler, a
+        # second's work.
+        learned = config.model_copy(update={"positions": "learned"})
+        parameters = dict(build_model(learned, tokenizers, seed=0).named_parameters())
+    if config.positions == "sinusoidal":
+        parameters = {name: each for name, each in parameters.items() if "positions" not in name}
+    return {name: tuple(parameter.shape) for name, parameter in parameters.items()}
+
+
+def num_parameters(shapes: Mapping[str, Shape]) -> int:
+    """How many numbers parameters of these shapes hold."""
+    return sum(map(math.prod, shapes.values()))
+
+
+def build_model(config: ModelConfig, tokenizers: Tokenizers, *, seed: int) -> "TranslationModel":
+    """A fresh model for the text of `tokenizers`."""
+    with torch.random.fork_rng(devices=[]):  # PyTorch's layers draw weights of their own first
+        return TranslationModel(
+            config,
+            tokenizers.src.vocab_size,
+            tokenizers.tgt.vocab_size,
+            generator=torch.Generator("cpu").manual_seed(seed),
+        )
+
+
+class Ensemble(nn.Module):
+    """The mean of the members' predicted probabilities (Sutskever et al. 2014, 3.6)."""
+
+    def __init__(self, members: Sequence[TranslationModel]) -> None:
+        """The `members` must share one vocabulary; all else may differ."""
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        self.longest_sentence = min(member.longest_sentence for member in members)
+
+    @property
+    def models(self) -> Sequence[TranslationModel]:
+        """The members; where only one model can be used, it is the first."""
+        return cast("Sequence[TranslationModel]", self.members)
+
+    def start(self, src_ids: Tensor) -> DecoderState:
+        """Encode `src_ids` (B, S) for a search."""
+        return EnsembleState([model.start(src_ids) for model in self.models])
+
+    def step(self, ids: Tensor, state: DecoderState) -> Tensor:
+        """Log-probabilities (B, N, V) of the token after `ids` (B, N), the latest of each beam.
+
+        Advances `state`.
+        """
+        assert isinstance(state, EnsembleState)
+        log_probs = (
+            torch.log_softmax(model.step(ids, own).float(), dim=-1)
+            for model, own in zip(self.models, state.states, strict=True)
+        )
+        return reduce(torch.logaddexp, log_probs) - math.log(len(state.states))
+
+
+@dataclass
+class EnsembleState:
+    """What each member remembers between steps."""
+
+    states: Sequence[DecoderState]
+
+    @property
+    def length(self) -> int:
+        """Target positions seen so far."""
+        return self.states[0].length
+
+    def select(self, sentences: Tensor) -> None:
+        """Keep only `sentences` (M,), in that order."""
+        for state in self.states:
+            state.select(sentences)
+
+    def reorder(self, parents: Tensor) -> None:
+        """Let beam n of sentence b continue its present beam `parents[b, n]`, of (B, N)."""
+        for state in self.states:
+            state.reorder(parents)

@@ -1,15 +1,26 @@
-"""Tables: files of tab-separated or comma-separated cells, as spreadsheets write them."""
+"""Corpora in files of columns, keys or languages: tables, JSON, Parquet, TMX."""
 
 import csv
 import io
+import json
 import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
+from xml.etree import ElementTree
 
 from mt_cli.config.schema import Column
-from mt_cli.data.files import MAX_LINE, kind_of, text_lines
-from mt_cli.errors import DataError
+from mt_cli.data.files import (
+    MAX_LINE,
+    kind_of,
+    open_bytes,
+    open_text,
+    read_errors_named,
+    read_text,
+    text_lines,
+)
+from mt_cli.errors import DataError, ResourceError
+from mt_cli.text.language import base_language
 from mt_cli.text.normalize import decode_line, normalize, strip_line_end
 
 QUOTED_LINES = 10_000
@@ -209,3 +220,205 @@ def _looks_like_names(cells: list[str]) -> bool:
         return is_short and cell[-1] not in ".!?" and any(map(str.isalpha, cell))
 
     return len(cells) > 1 and all(is_name(cell) for cell in cells)
+
+
+HEAD_BYTES = 1 << 12
+"""In which an array of JSON begins."""
+READ_BYTES = 1 << 20
+"""Of a Parquet file, at a time."""
+ROWS_TOGETHER = 4096
+
+
+def values_of(path: Path, key: str) -> Iterator[bytes]:
+    """The text under `key` of each record; empty where a record is.
+
+    Raises:
+        DataError: the file cannot be read, or has no such key.
+        ResourceError: it needs a package that is not installed.
+    """
+    values = _parquet_values if kind_of(path) == "parquet" else _json_values
+    for text in values(path, key):
+        yield " ".join(text.split("\n")).encode(errors="surrogatepass")
+
+
+# JSON
+
+
+def _json_values(path: Path, key: str) -> Iterator[str]:
+    for place, record in _json_records(path):
+        if record is None:
+            yield ""
+            continue
+        try:
+            found = _value(record, key)
+        except (LookupError, TypeError):
+            keys = _keys_of(record) if isinstance(record, dict) else ["no object"]
+            raise _no_key(f"{path}: {place}", key, keys) from None
+        if not isinstance(found, str | None):
+            raise DataError(f"{path}: {place}: what is under the key {key!r} is no text")
+        yield found or ""
+
+
+def _value(record: object, key: str) -> object:
+    """What is under `key`, or under the keys that its dots separate."""
+    if isinstance(record, dict) and key in record:
+        return record[key]
+    found = record
+    for part in key.split("."):
+        found = found[part]  # type: ignore[index]
+    return found
+
+
+def _json_records(path: Path) -> Iterator[tuple[str, object]]:
+    """The records of a file, an object a line or an array of them, and where each stands."""
+    with read_errors_named(path), open_text(path) as content:
+        is_array = content.read(HEAD_BYTES).lstrip().startswith(b"[")
+    if is_array:
+        for number, record in enumerate(_json_of(read_text(path), str(path)), 1):
+            yield f"record {number}", record
+        return
+    for number, line in enumerate(text_lines(path), 1):
+        place = f"line {number}"
+        yield place, _json_of(line, f"{path}: {place}") if line.strip() else None
+
+
+def _json_of(text: bytes, where: str) -> list[object]:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: not JSON ({error})") from error
+
+
+def _keys_of(record: dict[str, object], *, prefix: str = "") -> Iterator[str]:
+    for key, value in record.items():
+        if isinstance(value, dict):
+            yield from _keys_of(value, prefix=f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
+# Parquet
+
+
+def _parquet_values(path: Path, key: str) -> Iterator[str]:
+    """The texts of a column."""
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ResourceError(
+            f"{path}: reading it needs a package that cannot be imported ({error}); run: "
+            "pip install 'mt_cli[parquet]'"
+        ) from error
+    try:
+        with read_errors_named(path), path.open("rb") as content:
+            # Read in pieces, and not a column of a group of rows at once.
+            file = pyarrow.parquet.ParquetFile(content, buffer_size=READ_BYTES, pre_buffer=False)
+            keys = [file.schema.column(i).path for i in range(len(file.schema))]
+            if key not in keys:
+                raise _no_key(str(path), key, keys)
+            for rows in file.iter_batches(ROWS_TOGETHER, columns=[key]):
+                column = rows.column(0)
+                while pyarrow.types.is_struct(column.type):
+                    column = column.flatten()[0]  # null where the whole record is
+                for value in column.to_pylist():
+                    if not isinstance(value, str | None):
+                        raise DataError(f"{path}: what is under the key {key!r} is no text")
+                    yield value or ""
+    except pyarrow.ArrowException as error:
+        raise DataError(f"{path}: cannot be read as Parquet: {error}") from error
+
+
+def _no_key(where: str, key: str, keys: Iterable[str]) -> DataError:
+    return DataError(
+        f"{where}: no key {key!r}; it has {', '.join(keys):.80}; name two of them with --columns"
+    )
+
+
+HIDDEN = ("bpt", "ept", "it", "ph", "ut")
+"""Elements of a text whose content is formatting."""
+XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
+Texts = dict[str, str]
+"""The text of a unit in each of its languages, the source's first where the file names it."""
+
+
+def texts_of(path: Path, column: str) -> Iterator[bytes]:
+    """The texts of a file in the language `column`, or of the side `src` or `tgt`.
+
+    A unit without such a text gives an empty one. Where there is none in `pt-PT`, it is that in
+    `pt` or `pt-BR`.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    for texts in units_of(path):
+        yield _text(texts, column).encode()
+
+
+def languages_of(path: Path) -> list[str]:
+    """The languages of the first unit, the source's first.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    return list(next(units_of(path), {}))
+
+
+def units_of(path: Path) -> Iterator[Texts]:
+    """The units of a file.
+
+    Raises:
+        DataError: it cannot be read as XML.
+    """
+    src_lang = ""
+    body = None
+    try:
+        with open_bytes(path) as content:
+            for event, element in ElementTree.iterparse(content, events=("start", "end")):
+                name = _name(element)
+                if event == "start" and name == "header":
+                    src_lang = element.get("srclang", "")
+                elif event == "start" and name == "body":
+                    body = element
+                elif event == "end" and name == "tu":
+                    yield _texts(element, src_lang)
+                    element.clear()
+                    if body is not None:
+                        body.clear()  # or memory would grow with the file
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise DataError(f"{path}: cannot be read as XML: {error}") from error
+
+
+def _texts(unit: ElementTree.Element, src_lang: str) -> Texts:
+    texts: Texts = {}
+    for variant in unit:
+        lang = variant.get(XML_LANG) or variant.get("lang") or ""
+        for segment in variant:
+            if _name(segment) == "seg":
+                texts[lang] = " ".join(_visible_text(segment).split())
+    return {lang: texts[lang] for lang in sorted(texts, key=lambda lang: lang != src_lang)}
+
+
+def _text(texts: Texts, column: str) -> str:
+    if column in ("src", "tgt"):
+        sides = list(texts.values())
+        return "".join(sides[:1] if column == "src" else sides[1:2])
+    of_language = [
+        lang
+        for lang, text in texts.items()
+        if text and base_language(lang) == base_language(column)
+    ]
+    of_language.sort(key=lambda lang: lang.lower() != column.lower())  # its own variant first
+    return texts[of_language[0]] if of_language else ""
+
+
+def _visible_text(element: ElementTree.Element) -> str:
+    text = element.text or ""
+    for child in element:
+        if _name(child) not in HIDDEN:
+            text += _visible_text(child)
+        text += child.tail or ""
+    return text
+
+
+def _name(element: ElementTree.Element) -> str:
+    return element.tag.rpartition("}")[2]
