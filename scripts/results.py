@@ -17,10 +17,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from mt_cli.config.load import load_config
 from mt_cli.errors import DataError, MtCliError, UsageError
-from mt_cli.evaluation.kept import SPLIT, WEIGHTS, open_evaluation
+from mt_cli.evaluation.kept import SPLIT, WEIGHTS
+from mt_cli.machine.files import check_hashes, read_json
 from mt_cli.runs.checkpoint import weights_sha256
 from mt_cli.runs.opening import open_run
-from mt_cli.runs.run import ENVIRONMENT, STATUS, Run, number_in, read_metrics
+from mt_cli.runs.run import ENVIRONMENT, SCORES, STATUS, Run, number_in, read_metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = Path("docs", "results.md")
@@ -189,10 +190,8 @@ def _validations(run: Run) -> Iterator[tuple[float, float]]:
 def _evaluations(run: Run, weights: str) -> Iterator[Evaluation]:
     """Each kept evaluation of a split by these weights."""
     for folder in run.kept_evaluations():
-        kept = open_evaluation(folder)
-        if kept is None:
-            raise DataError(f"{folder}: its files do not belong together; evaluate again")
-        scores: dict[str, Any] = dict(kept.record)
+        scores: dict[str, Any] = read_json(folder / SCORES)
+        check_hashes(folder, scores["sha256"])
         if SPLIT in scores and scores[WEIGHTS] == weights:
             split = scores[SPLIT]
             yield Evaluation(

@@ -107,8 +107,7 @@ def compare_systems(
 ) -> dict[str, Comparison]:
     """Compare run folders or files of translations with the first of `paths`, by test set.
 
-    Runs translate, unless the translations of this very checkpoint and search are kept in their
-    folder. Splits are of the first run's data. Of files, runs need the sources too.
+    Runs translate. Splits are of the first run's data. Of files, runs need the sources too.
 
     Raises:
         UsageError: fewer than two systems, no such split, or files without a reference.
@@ -228,7 +227,7 @@ def _translated(
         hyps_of = {}
         for path in dict.fromkeys(paths):  # once each: a pipe can be read only once
             if path in systems:
-                hyps_of[path] = systems[path].hyps_of(test_set)
+                hyps_of[path] = systems[path].evaluate(test_set).hyps
             else:
                 hyps_of[path] = _read_hyps(path, test_set)
         yield _Translated(
@@ -243,7 +242,7 @@ def _translated(
 def _test_sets(choice: EvalChoice, first: System | None) -> list[EvalSet]:
     """The chosen test sets; splits are of the data of `first`, the first run, if there is one."""
     if first is not None:
-        return first.test_sets(choice, may_be_kept=True)
+        return first.test_sets(choice)
     files = choice.files(needs_sources=False)
     if files is None:
         raise UsageError("files of translations need their references; name them with --ref FILE")

@@ -1,6 +1,5 @@
 """`evaluate`: test sets translated, scored against untouched references, and kept in the run."""
 
-import json
 import logging
 import time
 from collections.abc import Sequence
@@ -11,11 +10,9 @@ from pathlib import Path
 
 from mt_cli.errors import DataError, ResourceError, UsageError
 from mt_cli.evaluation.kept import (
-    SHA256,
     SPLIT,
     WEIGHTS,
     Evaluation,
-    open_evaluation,
     write_card,
     write_evaluation,
 )
@@ -148,16 +145,14 @@ class System:
         """The loaded model, or models, with the reranker that chooses among their translations."""
         return Translator.of_models(self._models, self._options)
 
-    def test_sets(self, choice: EvalChoice, *, may_be_kept: bool = False) -> list[EvalSet]:
+    def test_sets(self, choice: EvalChoice) -> list[EvalSet]:
         """The user's files, or the chosen splits of the run's data; by default every test split.
 
         Noisy variants follow each, if they are chosen.
 
-        If the data are gone, splits that `may_be_kept` are read from this system's evaluations.
-
         Raises:
             UsageError: no such split, or not the files that are needed.
-            DataError: the data are gone or are not those of the run, and nothing is kept of them.
+            DataError: the data are gone or are not those of the run.
         """
         data = self.run.config.data
         files = choice.files(needs_sources=True)
@@ -177,8 +172,6 @@ class System:
                 found.append(EvalSet(name, sources, prepared.lines(name, "tgt"), name, data))
         except DataError:
             found = pinned_splits(data, names, choice.data)
-            if not found and may_be_kept and choice.data is None:
-                found = self._kept_splits(names)
             if not found:
                 raise
         return choice.with_noise(found, data)
@@ -196,17 +189,6 @@ class System:
                 f"{self.run.folder} has no test split; name one of {', '.join(known)} with --split"
             )
         return names
-
-    def _kept_splits(self, names: Sequence[str]) -> list[EvalSet]:
-        """The splits `names` as they are kept; nothing unless all are."""
-        data = self.run.config.data
-        found = []
-        for name in names:
-            kept = self._kept(name)
-            if kept is None:
-                return []
-            found.append(EvalSet(name, kept.sources, kept.refs, name, data))
-        return found
 
     def evaluate(self, test_set: EvalSet) -> TestSetResult:
         """Translate `test_set`, score the translations, and keep both in the run if possible.
@@ -232,28 +214,10 @@ class System:
         self._keep(test_set, result)
         return result
 
-    def hyps_of(self, test_set: EvalSet) -> list[str]:
-        """Translations of `test_set`: those kept of the same weights and search, or new ones."""
-        folder = self.run.folder
-        kept = self._kept(self._kept_as(test_set))
-        if kept is not None and kept.is_of(test_set):
-            log.info("%s: %s as kept in %s", test_set.name, folder, folder / EVALUATIONS)
-            return kept.hyps
-        log.info("%s: %s translates", test_set.name, folder)
-        return self.evaluate(test_set).hyps
-
     # Keeping
 
     def _folder(self, kept_as: str) -> Path:
         return self.run.folder / EVALUATIONS / f"{kept_as}-{self.decoding}"
-
-    def _kept(self, kept_as: str) -> Evaluation | None:
-        """The evaluation kept as `kept_as`, if it is of the same weights and search."""
-        found = open_evaluation(self._folder(kept_as))
-        if found is None:
-            return None
-        is_same = all(found.record.get(key) == value for key, value in self._made_by.items())
-        return found if is_same else None
 
     def _kept_as(self, test_set: EvalSet) -> str:
         """Its name in `eval/`, where no other run's split may replace this run's of that name."""
@@ -267,8 +231,7 @@ class System:
             and own.tgt_lang == other.tgt_lang
             and own.files.get(test_set.name) == other.files.get(test_set.name)
         )
-        kept = open_evaluation(self._folder(test_set.kept_as))
-        if has_same_corpus and (kept is None or kept.is_of(test_set)):
+        if has_same_corpus:
             return test_set.kept_as
         return f"{test_set.kept_as}-{sha256_json([test_set.sources, test_set.refs])[:8]}"
 
@@ -281,10 +244,8 @@ class System:
             record[SPLIT] = test_set.name
         evaluation = Evaluation(test_set.sources, test_set.refs, result.hyps, record)
         try:
-            with locked(folder, wait_s=LOCK_WAIT_S):
-                if not _is_repeated(open_evaluation(folder), evaluation):
-                    with built_beside(folder) as partial:
-                        write_evaluation(partial, evaluation)
+            with locked(folder, wait_s=LOCK_WAIT_S), built_beside(folder) as partial:
+                write_evaluation(partial, evaluation)
         except (ResourceError, DataError, UsageError) as error:
             log.warning("%s: only printed, not kept: %s", test_set.name, error)
             return
@@ -297,17 +258,6 @@ class System:
         )
         if is_own_split and isinstance(self.run, Run):
             write_card(self.run)
-
-
-def _is_repeated(kept: Evaluation | None, evaluation: Evaluation) -> bool:
-    """Whether only the speed is new: a folder under version control then stays as it is."""
-    if kept is None or kept.hyps != evaluation.hyps:
-        return False
-    if kept.sources != evaluation.sources or kept.refs != evaluation.refs:
-        return False
-    before = {key: value for key, value in kept.record.items() if key not in (SPEED, SHA256)}
-    now = {key: value for key, value in evaluation.record.items() if key != SPEED}
-    return before == json.loads(json.dumps(now))
 
 
 def _member(model: Run | ExportedModel, checkpoint: str) -> dict[str, str]:

@@ -11,10 +11,8 @@ from pathlib import Path
 
 from jinja2 import Environment, TemplateError
 
-from mt_cli.errors import DataError, MtCliError
-from mt_cli.evaluation.test_sets import EvalSet
+from mt_cli.errors import MtCliError
 from mt_cli.machine.files import (
-    MAX_TEXT_BYTES,
     read_file,
     read_json,
     sha256_bytes,
@@ -24,12 +22,9 @@ from mt_cli.machine.files import (
 from mt_cli.model.model import num_parameters
 from mt_cli.runs.checkpoint import checkpoint_name, weights_sha256
 from mt_cli.runs.run import ENVIRONMENT, SCORES, STATUS, Run, read_metrics
-from mt_cli.text.normalize import split_lines
 
 TEXTS = ("src.txt", "ref.txt", "hyp.txt")
 METRIC_KEYS = ("bleu", "chrf", "ter")
-SHA256 = "sha256"
-"""Key of scores: the hashes of `TEXTS`."""
 WEIGHTS = "weights"
 """Key of scores: sha256 of the weights. A validation has it if they were rounded since."""
 SPLIT = "split"
@@ -47,23 +42,6 @@ class Evaluation:
     hyps: list[str]
     record: Mapping[str, object]
 
-    def is_of(self, test_set: EvalSet) -> bool:
-        """Whether it is an evaluation of `test_set`."""
-        return self.sources == test_set.sources and self.refs == test_set.refs
-
-
-def open_evaluation(folder: Path) -> Evaluation | None:
-    """The evaluation in `folder`; None if there is none, or its files do not belong together."""
-    try:
-        record = read_json(folder / SCORES)
-        contents = {name: read_file(folder / name, max_bytes=MAX_TEXT_BYTES) for name in TEXTS}
-    except DataError:
-        return None
-    if record.get(SHA256) != {name: sha256_bytes(content) for name, content in contents.items()}:
-        return None
-    src, ref, hyp = (split_lines(contents[name]) for name in TEXTS)
-    return Evaluation(src, ref, hyp, record)
-
 
 def write_evaluation(folder: Path, evaluation: Evaluation) -> None:
     """Fill the new `folder`."""
@@ -73,7 +51,7 @@ def write_evaluation(folder: Path, evaluation: Evaluation) -> None:
         content = "".join(f"{line}\n" for line in lines).encode()
         hashes[name] = sha256_bytes(content)
         write_atomically(folder / name, content)
-    write_json(folder / SCORES, {**evaluation.record, SHA256: hashes})
+    write_json(folder / SCORES, {**evaluation.record, "sha256": hashes})
 
 
 @dataclass(frozen=True)

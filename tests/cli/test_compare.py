@@ -8,8 +8,6 @@ import pytest
 from damage import rehash
 from workspace import Outcome, Workspace
 
-from mt_cli import Translator
-
 REFS = [f"A man number {i} walks home with a dog." for i in range(30)]
 WORSE = [line.replace("walks home", "sleeps") for line in REFS]
 
@@ -99,15 +97,6 @@ def test_files_in_another_encoding_are_not_scored(
     outcome = workspace.call("compare", *files)
     assert (outcome.code, outcome.out) == (3, b"")
     assert f"{wrong}: line 2 is not UTF-8" in outcome.err
-
-
-def test_translations_are_made_once_and_then_taken_as_kept(
-    workspace: Workspace, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = compare(workspace, run, run)
-    assert first.code == 0
-    monkeypatch.setattr(Translator, "of_models", None)
-    assert compare(workspace, run, run).out == first.out
 
 
 def test_own_files_are_translated_and_compared(workspace: Workspace, run: Path) -> None:

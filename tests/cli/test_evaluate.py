@@ -66,13 +66,6 @@ def test_score_is_printed_with_its_signature(workspace: Workspace, run: Path) ->
     assert f"{run}/eval/test-greedy" in outcome.err
 
 
-def test_evaluating_again_changes_no_file(workspace: Workspace, run: Path) -> None:
-    assert evaluate(workspace, run).code == 0
-    before = {path: path.read_bytes() for path in run.joinpath("eval").rglob("*") if path.is_file()}
-    assert evaluate(workspace, run).code == 0
-    assert before == {path: path.read_bytes() for path in before}
-
-
 def test_files_give_the_sacrebleu_command_the_same_score(
     workspace: Workspace, run: Path, tmp_path: Path
 ) -> None:
