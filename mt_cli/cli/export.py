@@ -52,8 +52,8 @@ def export(
 ) -> None:
     """Convert a model for another engine, or make a small copy.
 
-    The run and the export then translate the validation split, and the number of lines that are the
-    same is printed. A copy of the same weights needs no such proof.
+    The run and the export then translate lines of the validation split, and it prints how many are
+    the same. A copy of the same weights needs no such proof.
     """
     from mt_cli.export.export import export_run
 
@@ -67,7 +67,7 @@ def export(
         threads=threads or 0,
         overwrite=overwrite,
     )
-    print_result(str(done), done.as_json(), as_json=output.as_json)
+    print_result(str(done), done, as_json=output.as_json)
     if done.is_refuted:
         raise CheckFailedError(
             f"{folder}: only the lines counted above are the same, though the weights are not "

@@ -11,12 +11,11 @@ from pathlib import Path
 
 from mt_cli import __version__
 from mt_cli.config.load import RUN_CONFIG, dump_config
-from mt_cli.config.schema import ExportTarget, Quantization
+from mt_cli.config.schema import VAL, ExportTarget, Quantization
 from mt_cli.errors import DataError, Option, UsageError
 from mt_cli.evaluation.kept import render_markdown, write_card
 from mt_cli.export.argos import check_fits_argos, pack_for_argos
 from mt_cli.export.ctranslate2_model import write_model
-from mt_cli.export.proof import Proof, prove
 from mt_cli.export.run_copy import copy_run
 from mt_cli.machine.files import (
     MANIFEST,
@@ -33,6 +32,7 @@ from mt_cli.runs.opening import open_model, open_prepared_of, open_run
 from mt_cli.runs.run import (
     CHECKPOINTS,
     EXPORTED_MODEL,
+    ExportedModel,
     ExportReference,
     Run,
     RunManifest,
@@ -40,8 +40,11 @@ from mt_cli.runs.run import (
 from mt_cli.text.subwords import normalizing_output
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER
 from mt_cli.translation.ctranslate2_engine import MAX_SENTENCES, check_installed
+from mt_cli.translation.options import DecodingOptions
+from mt_cli.translation.translator import Translator
 
 log = logging.getLogger(__name__)
+PROOF_LINES = 50
 FAITHFUL = 0.9
 """Share of identical lines that unquantised weights reach; rounding alone leaves 0.99 of them."""
 OWN_FILES = (EXPORTED_MODEL, "config.json", "tokenizer/tokenizer.json")
@@ -49,6 +52,17 @@ OWN_FILES = (EXPORTED_MODEL, "config.json", "tokenizer/tokenizer.json")
 OWN_FILES_OF_COPY = (MANIFEST, RUN_CONFIG, "last.txt")
 RUN_QUANTIZATIONS = ("none", "float16")
 """What the weights of a copied run can be stored as."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How many lines of val the run and its export translate the same, greedily, on the CPU."""
+
+    n: int
+    identical: int
+
+    def __str__(self) -> str:
+        return f"{VAL}  identical  {self.identical} of {self.n} lines"
 
 
 @dataclass(frozen=True)
@@ -66,14 +80,10 @@ class Export:
         """Whether the proof shows a model other than the run's, which rounding does not excuse."""
         if self.proof is None or self.quantization != "none":
             return False
-        return self.proof.share < FAITHFUL
-
-    def as_json(self) -> dict[str, object]:
-        """The form that `export --json` prints."""
-        return {**vars(self), "proof": None if self.proof is None else self.proof.document}
+        return self.proof.identical < FAITHFUL * self.proof.n
 
     def __str__(self) -> str:
-        return str(self.folder) if self.proof is None else f"{self.folder}\n{self.proof.text}"
+        return str(self.folder) if self.proof is None else f"{self.folder}\n{self.proof}"
 
 
 def export_run(
@@ -89,8 +99,8 @@ def export_run(
 ) -> Export:
     """Write the model of `checkpoint` into the new `folder`, ready to translate, with a proof.
 
-    The proof: both translate the validation split, greedily, on the CPU. Without the data there is
-    a warning in its place. A copied run with the very same weights needs no proof.
+    The proof: both translate lines of the validation split. Without the data there is a warning in
+    its place. A copied run with the very same weights needs no proof.
 
     Raises:
         ResourceError: CTranslate2 is not installed, or the folder cannot be written. UsageError: no
@@ -122,8 +132,8 @@ def export_run(
             _convert(run, partial, checkpoint=name, quantization=quantization)
         proof = None
         if prepared is not None:
-            exported = open_model(partial)
-            proof = prove(run, name, exported, prepared, threads=threads)
+            lines = prepared.lines(VAL, "src")[:PROOF_LINES]
+            proof = _prove(run, name, open_model(partial), lines, threads=threads)
         if to != "run":
             _write_readme(run, partial, checkpoint=name, quantization=quantization, proof=proof)
         if to == "argos":
@@ -132,6 +142,19 @@ def export_run(
         write_card(open_run(folder))  # which says where it is
     log.info("%s of %s exported to %s", name, run_dir, folder)
     return Export(folder, name, quantization, proof)
+
+
+def _prove(
+    run: Run, checkpoint: str, exported: Run | ExportedModel, lines: list[str], *, threads: int
+) -> Proof:
+    """Greedily, because of all searches that one alone is the same in both engines."""
+    search = {"beam_size": 1, "precision": None if isinstance(exported, ExportedModel) else "fp32"}
+    options = DecodingOptions(checkpoint, device="cpu", threads=threads, search=search)
+    hyps = [
+        Translator.of_models([each], options, quiet=True).translate(lines)
+        for each in (run, exported)
+    ]
+    return Proof(len(lines), sum(ours == theirs for ours, theirs in zip(*hyps, strict=True)))
 
 
 def _check_request(

@@ -42,9 +42,8 @@ def test_int8_is_smaller_and_still_translates(
     outcome = export(workspace, tmp_path / "int8", "--quantization", "int8", "--json")
     document = json.loads(outcome.out)
     assert document["quantization"] == "int8"
-    assert document["proof"]["ctranslate2"]["compute_type"] == "int8_float32"
-    ours, theirs = (document["proof"][name]["bleu"]["score"] for name in ("mt_cli", "ctranslate2"))
-    assert theirs > ours / 2
+    assert document["proof"]["n"] == 20
+    assert document["proof"]["identical"] > 10
     sizes = [(folder / "model.bin").stat().st_size for folder in (tmp_path / "int8", exported)]
     assert sizes[0] < sizes[1] / 2
 
@@ -56,7 +55,7 @@ def test_model_that_says_something_else_exits_6_after_the_proof(
     monkeypatch.setattr("mt_cli.export.export.write_model", wrong)
     outcome = export(workspace, tmp_path / "out")
     assert outcome.code == 6
-    assert outcome.lines[-1].startswith("val  identical    0 of 20 ")
+    assert outcome.lines[-1].startswith("val  identical  0 of 20 ")
 
 
 def test_overwrite_replaces_an_exported_model_whole(workspace: Workspace, tmp_path: Path) -> None:
