@@ -1,4 +1,4 @@
-"""The machine: device, precision, threads, seeds and memory, and what it ran out of."""
+"""The machine: device, precision, threads and seeds."""
 
 import contextlib
 import ctypes

@@ -1,4 +1,6 @@
-"""The decoder one position at a time, with cached keys and values and few PyTorch calls a step.
+"""The `scratch` backend: our layers, and their decoder one position at a time.
+
+It caches keys and values, and makes few PyTorch calls a step.
 
 Every PyTorch call costs some microseconds, and one step of one sentence has little to compute. So
 the computation of `transformer` is repeated here in plain functions, without modules, dropout and

@@ -1,4 +1,4 @@
-"""Opening folders of models, with an answer to what people name in place of one."""
+"""Opening folders of models and their prepared data."""
 
 import json
 import logging
