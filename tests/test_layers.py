@@ -1,6 +1,7 @@
 """The layers of the design and a few policies, held over the syntax trees of every module."""
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -198,3 +199,10 @@ def test_the_package_loads_nothing_of_itself_until_asked() -> None:
         ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)
     ]
     assert not [line for line in eager if "mt_cli" in line or "from ." in line]
+
+
+def test_the_map_of_the_design_names_every_file() -> None:
+    page = (PACKAGE.parent / "docs" / "design.md").read_text(encoding="utf-8")
+    drawn = page.partition("```text\n")[2].partition("```")[0]
+    named = set(re.findall(r"\w+\.py\b", drawn)) - {"__init__.py"}
+    assert named == {path.name for path in TEXTS} - {"__init__.py"}
