@@ -175,7 +175,7 @@ class FilesConfig(ColumnsConfig):
     """Both sides of a split of the `files` corpus: files of lines, or of columns."""
 
     src: FilePaths
-    """Source text, one sentence a line, in a file or a list: plain, .gz, .zst, .xz or .bz2."""
+    """Source text, one sentence a line, in a file or a list: plain, .gz, .zst or .xz."""
     tgt: FilePaths
     """Target text, line by line the translation of `src`; the same file, if it has both sides."""
 

@@ -1,15 +1,13 @@
 """Text files as people have them: packed or not, of several kinds; and files that are no text."""
 
-import bz2
 import codecs
 import gzip
 import io
 import lzma
 import re
-import shlex
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -38,7 +36,6 @@ GZIP = rb"\x1f\x8b"
 ZSTD = rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"
 """Also a frame without text, with which some zstd files begin."""
 XZ = rb"\xfd7zXZ\x00"
-BZIP2 = rb"BZh[1-9](?:1AY&SY|\x17\x72\x45\x38\x50\x90)"
 
 
 class Packing(NamedTuple):
@@ -48,50 +45,21 @@ class Packing(NamedTuple):
     """Of the file's name, with its dot."""
     beginning: bytes
     """A pattern of the file's first bytes."""
-    command: str
-    """What unpacks its input, in a shell."""
     open: Callable[[BinaryIO], object]
     """Gives a file that unpacks."""
 
 
 PACKINGS = (
-    Packing(".gz", GZIP, "gunzip -c", lambda file: gzip.GzipFile(fileobj=file)),
-    Packing(".zst", ZSTD, "zstd -dc", ZstdFile),
-    Packing(".xz", XZ, "xz -dc", lzma.LZMAFile),
-    Packing(".bz2", BZIP2, "bzip2 -dc", bz2.BZ2File),
+    Packing(".gz", GZIP, lambda file: gzip.GzipFile(fileobj=file)),
+    Packing(".zst", ZSTD, ZstdFile),
+    Packing(".xz", XZ, lzma.LZMAFile),
 )
 PACKED_ENDINGS = frozenset(packing.ending for packing in PACKINGS)
-FILTERED = (
-    (rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff", "UTF-32 text", "iconv -f utf-32 -t utf-8"),
-    (rb"\xff\xfe|\xfe\xff", "UTF-16 text", "iconv -f utf-16 -t utf-8"),
-    *((packing.beginning, f"packed as {packing.ending}", packing.command) for packing in PACKINGS),
+NO_TEXT = re.compile(
+    rb"\xff\xfe|\xfe\xff|PK\x03\x04|\xd0\xcf\x11\xe0|%PDF-|\{\\rtf|PAR1|BZh|Rar!|7z\xbc\xaf|SQLite|\x89PNG|"
+    rb"(?:\xef\xbb\xbf)?(?:<\?xml|<tmx|<!DOCTYPE)|" + rb"|".join((GZIP, ZSTD, XZ))
 )
-"""How files begin that a command turns into text, what they are, and the command."""
-KINDS = (
-    (
-        rb"\x5d\x00\x00|\x04\x22\x4d\x18|\x1f\x9d|7z\xbc\xaf|Rar!\x1a",
-        "packed (.lzma, .lz4, .Z, .7z or .rar); unpack it",
-    ),
-    (
-        rb"PK\x03\x04",
-        "a .zip file, as .xlsx, .ods and .docx files are; unpack it, or save it as text",
-    ),
-    (rb"(?s:.{257})ustar", "a .tar archive; unpack it, and name a file of it"),
-    (rb"\xd0\xcf\x11\xe0|%PDF-|{\\rtf", "an Office document or a PDF; save it as text"),
-    (
-        rb"PAR1\x15",
-        "a Parquet file, which is read as a corpus where its name ends in .parquet",
-    ),
-    (
-        rb"SQLite format 3\x00|\x93NUMPY|\x89PNG|\xff\xd8\xff|\x7fELF",
-        "no text, but data of a program",
-    ),
-    (
-        rb"(?:\xef\xbb\xbf)?<\?xml|<tmx|<!DOCTYPE",
-        "markup, and lines of text are needed here; a corpus may be a .tmx file",
-    ),
-)
-"""How files begin that are not lines of text in UTF-8, as patterns, and what they are."""
+"""How files begin that are no text, among them those that are packed twice."""
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, ZstdError, lzma.LZMAError)
 """What reading a damaged packed file raises."""
 
@@ -134,26 +102,6 @@ def unpacked(file: io.BufferedReader) -> io.BufferedReader:
     return file if packing is None else cast("io.BufferedReader", packing.open(file))
 
 
-def piped(paths: Sequence[Path], command: str) -> str:
-    """A line for a shell that sends the text of `paths` through `command` into a file NEW."""
-    if len(paths) == 1 and not _unpacking_command(paths[0]):
-        return f"{command} < {shlex.quote(str(paths[0]))} > NEW"
-    readers = [f"{_unpacking_command(path) or 'cat'} < {shlex.quote(str(path))}" for path in paths]
-    reader = readers[0] if len(readers) == 1 else f"({'; '.join(readers)})"
-    return f"{reader} | {command} > NEW"
-
-
-def _unpacking_command(path: Path) -> str:
-    """The command that unpacks `path`; empty if it is not packed, or no file that stays."""
-    if path.is_file():
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-        packing = _packing_of(head)
-        if packing is not None:
-            return packing.command
-    return ""
-
-
 def _packing_of(head: bytes) -> Packing | None:
     """How a file that begins with `head` is packed; None if it is not."""
     for packing in PACKINGS:
@@ -171,22 +119,17 @@ def check_is_text(head: bytes, path: Path | None) -> None:
         DataError: it is something else; the error says what.
     """
     name = "standard input" if path is None else str(path)
-
-    def whole(command: str) -> str:
-        return command if path is None else piped([path], command)
-
-    for pattern, kind, command in FILTERED:
-        if re.match(pattern, head):
-            raise DataError(f"{name}: {kind}; convert it: {whole(command)}")
-    for pattern, kind in KINDS:
-        if re.match(pattern, head):
-            raise DataError(f"{name}: {kind}")
-    if len(head) >= MIN_BYTES and head.count(0) > MAX_NULS * len(head):
-        raise DataError(f"{name}: not text in UTF-8: it is full of NUL bytes, as UTF-16 is")
+    is_full_of_nuls = len(head) >= MIN_BYTES and head.count(0) > MAX_NULS * len(head)
     lone_returns = len(re.findall(rb"\r(?![\r\n]|$)", head))
-    if lone_returns > RETURNS_PER_LINE * head.count(b"\n"):
-        command = whole(r"tr '\r' '\n'")
-        raise DataError(f"{name}: its lines end in CR alone, as on old Macs; convert it: {command}")
+    if (
+        NO_TEXT.match(head)
+        or is_full_of_nuls
+        or lone_returns > RETURNS_PER_LINE * head.count(b"\n")
+    ):
+        raise DataError(
+            f"{name}: expected lines of text in UTF-8, as they are or packed as .gz, .zst or .xz; "
+            f"found {shown(head)}"
+        )
 
 
 @contextmanager
@@ -224,8 +167,7 @@ def scored_lines(content: bytes, path: Path) -> list[str]:
     except UnicodeDecodeError as error:
         number = content.count(b"\n", 0, error.start) + 1
         raise DataError(
-            f"{path}: line {number} is not UTF-8; if it is in the encoding of Windows, convert it: "
-            f"{piped([path], 'iconv -f cp1252 -t utf-8')}"
+            f"{path}: line {number} is not UTF-8; convert the file with iconv"
         ) from error
     return split_lines(content)
 
