@@ -163,7 +163,7 @@ def _top(
 def main() -> None:
     """Run the command line."""
     bound_spinning()
-    for number in TERMINATING:
+    for number in (*TERMINATING, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _terminate)
     try:

@@ -284,6 +284,7 @@ def new_config(
                 "--val and --test need training pairs beside them; name them with --train SRC TGT"
             )
         languages = _languages(files[TRAIN], src_lang, tgt_lang)
+        files = {name: _by_language(pair, languages) for name, pair in files.items()}
         data = _data_config(files, languages)
         corpus = find_corpus(data)
         given = {name: pair for name, pair in corpus.items() if name in files}
@@ -383,6 +384,14 @@ def _languages(train: FilesConfig, src_lang: str | None, tgt_lang: str | None) -
         f"{path}: cannot tell the language from its name (expected an ending such as .de or "
         f".hsb); add for example {' '.join(advice)}"
     )
+
+
+def _by_language(files: FilesConfig, languages: tuple[str, str]) -> FilesConfig:
+    """`files`, of which a translation memory is read by its languages, whichever comes first."""
+    if named_kind(files.src[0]) != "tmx" or files.src_column is not None:
+        return files
+    src_lang, tgt_lang = languages
+    return files.model_copy(update={"src_column": src_lang, "tgt_column": tgt_lang})
 
 
 def _language_of(path: Path, column: Column | None, *, place: int) -> str | None:

@@ -10,7 +10,8 @@ NUMBER = re.compile(r"\d+(?:[.,:'’\u00a0\u202f]\d+)*")
 """Digits, with marks between them: `3,50`, `1.000`, `15:30`."""
 WORDS = {
     "de": {
-        1: "ein eine einen einem einer eines eins", 2: "zwei beide", 3: "drei", 4: "vier",
+        0: "null", 1: "ein eine einen einem einer eines eins erste ersten erster",
+        2: "zwei beide", 3: "drei", 4: "vier",
         5: "fünf", 6: "sechs", 7: "sieben", 8: "acht", 9: "neun", 10: "zehn", 11: "elf",
         12: "zwölf dutzend", 13: "dreizehn", 14: "vierzehn", 15: "fünfzehn", 16: "sechzehn",
         17: "siebzehn", 18: "achtzehn", 19: "neunzehn", 20: "zwanzig", 30: "dreißig",
@@ -18,14 +19,17 @@ WORDS = {
         100: "hundert einhundert", 1000: "tausend eintausend",
     },
     "en": {
-        1: "a an one", 2: "two both pair couple", 3: "three", 4: "four", 5: "five", 6: "six",
-        7: "seven", 8: "eight", 9: "nine", 10: "ten", 11: "eleven", 12: "twelve dozen",
+        0: "zero no", 1: "a an one first", 2: "two both pair couple second", 3: "three third",
+        4: "four fourth", 5: "five fifth", 6: "six sixth", 7: "seven seventh", 8: "eight eighth",
+        9: "nine ninth", 10: "ten tenth", 11: "eleven eleventh", 12: "twelve dozen twelfth",
         13: "thirteen", 14: "fourteen", 15: "fifteen", 16: "sixteen", 17: "seventeen",
         18: "eighteen", 19: "nineteen", 20: "twenty", 30: "thirty", 40: "forty", 50: "fifty",
         60: "sixty", 70: "seventy", 80: "eighty", 90: "ninety", 100: "hundred", 1000: "thousand",
     },
 }  # fmt: skip
 """How numbers are written out in the languages for which somebody has listed it."""
+LONGEST_WRITTEN_OUT = 4
+"""Digits; longer numbers stay numbers."""
 WRITTEN_OUT = 20
 """In other languages, smaller numbers are taken to be written out."""
 
@@ -33,11 +37,11 @@ WRITTEN_OUT = 20
 def changes_a_number(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> bool:
     """Whether a number in digits on one side has no like on the other.
 
-    One that the other side writes out has. How digits are grouped does not count.
+    One that the other side writes out has. How digits are grouped and marked does not count.
     """
     src = _numbers(source)
     tgt = _numbers(translation)
-    if src == tgt or "".join(src) == "".join(tgt):
+    if Counter(src) == Counter(tgt) or Counter(_parts(src)) == Counter(_parts(tgt)):
         return False
     lost = list((Counter(src) - Counter(tgt)).elements())
     added = list((Counter(tgt) - Counter(src)).elements())
@@ -50,21 +54,41 @@ def changes_a_number(source: str, translation: str, *, src_lang: str, tgt_lang: 
 
 
 def _numbers(text: str) -> list[str]:
-    """The digits of each number of `text`, as ASCII."""
+    """The digits of each number of `text`, as ASCII, with `.` for each mark that groups none."""
     if not any(map(str.isdecimal, text)):  # nearly every line, at a glance
         return []
     numbers = []
     for found in NUMBER.finditer(text):
-        digits = filter(str.isdecimal, found[0])
-        numbers.append("".join(str(unicodedata.decimal(digit)) for digit in digits))
+        parts = []
+        for part in re.findall(r"\d+", found[0]):
+            parts.append("".join(str(unicodedata.decimal(digit)) for digit in part))
+        is_grouped = len(parts[0]) <= 3 and all(len(part) == 3 for part in parts[1:])
+        numbers.append(("" if is_grouped else ".").join(parts))
     return numbers
 
 
+def _parts(numbers: list[str]) -> list[str]:
+    """What stands between marks: `3.5.2020` and `5/3/2020` have the same."""
+    return [part for number in numbers for part in number.split(".")]
+
+
 def _is_written_out(number: str, text: str, lang: str) -> bool:
-    """Whether `text` has `number` as a word; of most languages only the smaller ones may be."""
-    value = int(number)
+    """Whether `text` has `number` in words; of most languages only the smaller ones may be."""
+    if len(number) > LONGEST_WRITTEN_OUT or not number.isdecimal():
+        return False
     known = WORDS.get(base_language(lang))
     if known is None:
-        return value <= WRITTEN_OUT
-    words = known.get(value, "").split()
-    return any(word in words for word in re.findall(r"\w+", text.casefold()))
+        return int(number) <= WRITTEN_OUT
+    text = text.casefold()
+    value = int(number)
+    if value in known:
+        words = known[value].split()
+        return any(word in words for word in re.findall(r"\w+", text))
+    # `two hundred`, `twenty-one`, `zweihundert`, `einundzwanzig`: the words of its parts.
+    parts = []
+    for unit in (1000, 100):
+        if value >= unit:
+            parts += [value // unit, unit]
+            value %= unit
+    parts += [value // 10 * 10, value % 10] if value not in known else [value]
+    return all(any(word in text for word in known.get(part, "?").split()) for part in parts if part)

@@ -257,3 +257,15 @@ def test_new_config_alone_makes_775_pairs_work(workspace: Workspace, tmp_path: P
         assert "warning" not in outcome.err
     scores = workspace.call("evaluate", "runs/mine", "--split", "test", "--json", cwd=tmp_path)
     assert json.loads(scores.out)["splits"]["test"]["bleu"]["score"] > 90
+
+
+def test_a_memory_is_read_by_the_languages_that_are_given(call: Call, folder: Path) -> None:
+    pair = '<tu><tuv xml:lang="en"><seg>{}</seg></tuv><tuv xml:lang="de"><seg>{}</seg></tuv></tu>'
+    units = "".join(pair.format(f"A dog {i}.", f"Ein Hund {i}.") for i in range(60))
+    memory = f'<tmx><header srclang="en"/><body>{units}</body></tmx>'
+    folder.joinpath("m.tmx").write_text(memory)
+    given = ("--src-lang", "de", "--tgt-lang", "en", "-o", "m.toml")
+    outcome = call("new", "m.tmx", *given)
+    assert outcome.code == 0, outcome.err
+    lines = folder.joinpath("m-corpus", "train.de").read_text().splitlines()
+    assert all(line.startswith("Ein Hund") for line in lines)

@@ -19,6 +19,12 @@ from mt_cli.text.numbers import changes_a_number
         ("am 3.5.2020", "on 3/5/2020"),
         ("٣٤ Hunde", "34 dogs"),
         ("100 Leute", "a hundred people"),
+        ("21 Hunde", "twenty-one dogs"),
+        ("200 Leute und 2000 Hunde", "two hundred people and two thousand dogs"),
+        ("einundzwanzig Hunde", "21 dogs"),
+        ("zweihundert Leute", "200 people"),
+        ("der 1. Platz am 3. Mai", "the first place on the third of May"),
+        ("am 10.12.2020", "on 12/10/2020"),
     ],
 )
 def test_number_that_is_kept_or_written_out_is_no_change(source: str, translation: str) -> None:
@@ -35,6 +41,10 @@ def test_number_that_is_kept_or_written_out_is_no_change(source: str, translatio
         ("Kinder", "12 children"),
         ("3 Hunde und 15 Katzen", "three dogs and cats"),
         ("3,50 Euro", "350s and 3"),
+        ("3,50 Euro", "350 euros"),
+        ("um 15:30", "at 1530"),
+        ("10-15 Leute", "1015 people"),
+        ("7" * 5000, "7"),
         ("7 und 7", "7"),
     ],
 )
