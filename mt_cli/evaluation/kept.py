@@ -69,6 +69,8 @@ class KeptScore:
     """sacreBLEU's, such as `BLEU`."""
     score: float
     signature: str
+    search: str
+    """Such as `beam_size 5, length_penalty 1.8`."""
 
 
 def kept_scores(run: Run, *, checkpoint: str | None) -> list[KeptScore]:
@@ -86,6 +88,10 @@ def kept_scores(run: Run, *, checkpoint: str | None) -> list[KeptScore]:
         is_own = SPLIT in record and not record.keys() & SYSTEM_KEYS
         if not is_own or record.get(WEIGHTS) != weights or record.get("checkpoint") != checkpoint:
             continue
+        settings = record.get("search")
+        search = ""
+        if isinstance(settings, dict):
+            search = ", ".join(f"{key} {value}" for key, value in settings.items())
         for metric in METRIC_KEYS:
             match record.get(metric), record.get("n"):
                 case (
@@ -93,7 +99,7 @@ def kept_scores(run: Run, *, checkpoint: str | None) -> list[KeptScore]:
                     int(n),
                 ):
                     split = str(record[SPLIT])
-                    found.append(KeptScore(folder.name, split, n, metric, name, score, by))
+                    found.append(KeptScore(folder.name, split, n, metric, name, score, by, search))
     return found
 
 

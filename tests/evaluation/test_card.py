@@ -63,6 +63,7 @@ def test_card_gains_what_is_evaluated(workspace: Workspace, run: Path) -> None:
             score,
             str(scores["n"]),
             f"`{metric['signature']}`",
+            "beam_size 1",
         ]
 
 
