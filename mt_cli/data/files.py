@@ -56,8 +56,9 @@ PACKINGS = (
 )
 PACKED_ENDINGS = frozenset(packing.ending for packing in PACKINGS)
 NO_TEXT = re.compile(
-    rb"\xff\xfe|\xfe\xff|PK\x03\x04|\xd0\xcf\x11\xe0|%PDF-|\{\\rtf|PAR1|BZh|Rar!|7z\xbc\xaf|SQLite|\x89PNG|"
-    rb"(?:\xef\xbb\xbf)?(?:<\?xml|<tmx|<!DOCTYPE)|" + rb"|".join((GZIP, ZSTD, XZ))
+    rb"\xff\xfe|\xfe\xff|PK\x03\x04|\xd0\xcf\x11\xe0|%PDF-\d|\{\\rtf\d|PAR1\x15|BZh\d1AY|Rar!\x1a|"
+    rb"7z\xbc\xaf|SQLite format 3\x00|\x89PNG|(?:\xef\xbb\xbf)?(?:<\?xml|<tmx|<!DOCTYPE)|"
+    + rb"|".join((GZIP, ZSTD, XZ))
 )
 """How files begin that are no text, among them those that are packed twice."""
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, ZstdError, lzma.LZMAError)

@@ -212,9 +212,8 @@ class _Api:
         choices = []
         for of_text in lines_of_texts:
             of_lines = [next(found) for _ in of_text]
-            choices.append(
-                ["\n".join(line[rank].text for line in of_lines) for rank in range(num_choices)]
-            )
+            ranks = zip(*of_lines, strict=True)  # the best of each line, then the second ones, …
+            choices.append(["\n".join(each.text for each in of_rank) for of_rank in ranks])
         return choices
 
     async def _translated(

@@ -148,9 +148,21 @@ def test_a_file_that_is_no_text_in_utf_8_is_refused_by_name(
         b"Hund" * 30 + bytes(40) + b"\n",
         b"PKW\n",
         b"BZ\n",
+        b"SQLite ist klein.\n",
         b"\xff\xfd kaputt\n",
     ],
-    ids=["CR", "CRLF", "empty line", "CR within", "NULs", "some NULs", "PKW", "BZ", "not UTF-8"],
+    ids=[
+        "CR",
+        "CRLF",
+        "empty line",
+        "CR within",
+        "NULs",
+        "some NULs",
+        "PKW",
+        "BZ",
+        "SQLite",
+        "not UTF-8",
+    ],
 )
 def test_text_that_only_looks_like_something_else_is_read(tmp_path: Path, data: bytes) -> None:
     assert read_text(write(tmp_path / "text", data)) == data
