@@ -31,7 +31,7 @@ MOSTLY = 0.9
 """Share of cells in quotes from which on all are."""
 
 
-SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n?")
+SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n?", re.IGNORECASE)
 """The first line in which Excel may name what separates the cells of a .csv file."""
 
 

@@ -143,6 +143,9 @@ def compare_groups(
             f"--with compares as many trainings of both, two or more; found {len(baseline)} and "
             f"{len(system)}"
         )
+    for group in (baseline, system):
+        if len(set(group)) < len(group):
+            raise UsageError("--with compares trainings; one is named twice")
     found = {}
     for each in _translated([*baseline, *system], options, choice):
         hyps = each.hyps

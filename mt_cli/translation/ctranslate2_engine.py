@@ -1,4 +1,4 @@
-"""The other engine: search with a model that `export` wrote for CTranslate2. Imports no torch."""
+"""The other engine: search with a model that `export` wrote for CTranslate2."""
 
 import ctypes
 import logging

@@ -1,7 +1,6 @@
 """`Translator`: lines in, lines out. The one place that joins text, model and search.
 
-The commands, and validation while training, all translate through it. Imports no torch until a
-model needs it.
+The commands, and validation while training, all translate through it.
 """
 
 import logging

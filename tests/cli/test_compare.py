@@ -116,15 +116,19 @@ def test_runs_of_two_directions_are_not_compared(workspace: Workspace, run: Path
 
 
 def test_several_trainings_of_each_are_compared_in_groups(
-    workspace: Workspace, ref: Path, worse: Path
+    workspace: Workspace, ref: Path, worse: Path, tmp_path: Path
 ) -> None:
-    groups = (worse, worse, "--with", ref, ref)
+    bad = [worse, write(tmp_path / "worse2", WORSE)]
+    good = [ref, write(tmp_path / "good2", REFS)]
+    groups = (*bad, "--with", *good)
     found = document(compare(workspace, *groups, "--ref", ref, "--json"))
     bleu = found["tests"][0]
-    assert (found["baseline"], found["system"]) == ([str(worse)] * 2, [str(ref)] * 2)
+    assert (found["baseline"], found["system"]) == (list(map(str, bad)), list(map(str, good)))
     assert bleu["system"]["mean"] == pytest.approx(100)
     assert bleu["difference"] == pytest.approx(100 - bleu["baseline"]["mean"])
     assert "±0.00" in compare(workspace, *groups, "--ref", ref).text
-    outcome = compare(workspace, worse, "--with", ref, ref, "--ref", ref)
+    outcome = compare(workspace, worse, "--with", *good, "--ref", ref)
     assert (outcome.code, outcome.out) == (2, b"")
     assert "1 and 2" in outcome.err
+    outcome = compare(workspace, worse, worse, "--with", *good, "--ref", ref)
+    assert (outcome.code, "twice" in outcome.err) == (2, True)

@@ -178,7 +178,7 @@ def test_the_line_in_which_excel_names_the_separator_is_read(tmp_path: Path) -> 
     path = write(tmp_path / "a.csv", b"sep=;\r\nde;en\r\nJa, ja;Yes, yes\r\n")
     assert list(cells_of(path, "de")) == [b"Ja, ja"]
     assert rows_in(path) == [["de", "en"], ["Ja, ja", "Yes, yes"]]
-    write(path, b"sep=;\r\nde;en\r\nJa\r\n")
+    write(path, b"SEP=;\r\nde;en\r\nJa\r\n")
     with pytest.raises(DataError, match="line 3"):
         rows_in(path)
 
