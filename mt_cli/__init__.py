@@ -4,24 +4,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mt_cli.decoding.search import Sampling
     from mt_cli.errors import MtCliError, UsageError
     from mt_cli.evaluation.compare import compare
     from mt_cli.evaluation.evaluate import evaluate
-    from mt_cli.translation.attention import Attention
+    from mt_cli.look.attention import Attention
     from mt_cli.translation.lines import Translation
     from mt_cli.translation.translator import Translator
 
 __all__ = [
-    "Attention", "MtCliError", "Sampling", "Translation", "Translator", "UsageError", "__version__",
+    "Attention", "MtCliError", "Translation", "Translator", "UsageError", "__version__",
     "compare", "evaluate",
 ]  # fmt: skip
 __version__ = "0.1.0"
 
 HOMES = {
-    "Attention": "mt_cli.translation.attention",
+    "Attention": "mt_cli.look.attention",
     "MtCliError": "mt_cli.errors",
-    "Sampling": "mt_cli.decoding.search",
     "Translation": "mt_cli.translation.lines",
     "Translator": "mt_cli.translation.translator",
     "UsageError": "mt_cli.errors",

@@ -1,7 +1,6 @@
 """The exceptions that mean "tell the user", one class for each exit code.
 
-Knows nothing of the program; everything else may import it. Messages speak Python or the command
-line, whichever the user speaks: see `Option`.
+Knows nothing of the program; everything else may import it.
 
     MtCliError
     ├── UsageError        2   a wrong command, flag, argument or place; also a ValueError
@@ -15,41 +14,11 @@ line, whichever the user speaks: see `Option`.
     └── StoppedError    128+n signal n ended the work, whose state is saved
 """
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Option:
-    """An option that a message names: `beam_size=5` in Python, `--beam-size 5` in a shell."""
-
-    name: str
-    value: object = None
-    """None names the option alone."""
-
-    def __str__(self) -> str:
-        return self.name if self.value is None else f"{self.name}={self.value!r}"
-
-    @property
-    def flag(self) -> str:
-        """As the command line spells it."""
-        flag = f"--{self.name.replace('_', '-')}"
-        return flag if self.value is None else f"{flag} {self.value}"
-
 
 class MtCliError(Exception):
-    """A failure that its message explains; the command line prints it without a traceback.
-
-    The arguments are the parts of the message, in order: text, and each `Option` that it names.
-    """
+    """A failure that its message explains; the command line prints it without a traceback."""
 
     exit_code: int = 1
-
-    def __str__(self) -> str:
-        return "".join(map(str, self.args))
-
-    def with_flags(self) -> str:
-        """The message for the command line."""
-        return "".join(part.flag if isinstance(part, Option) else str(part) for part in self.args)
 
 
 class UsageError(MtCliError, ValueError):

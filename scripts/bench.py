@@ -92,8 +92,7 @@ def _serve(
 
 def machine(args: argparse.Namespace) -> str:
     """What is measured on, in a line, and the precision that training chooses there."""
-    from mt_cli.machine.device import choose_runtime, set_up_process
-    from mt_cli.machine.facts import describe_machine
+    from mt_cli.machine.device import choose_runtime, describe_machine, set_up_process
 
     set_up_process(threads=args.threads)
     facts = describe_machine(choose_runtime(device=args.device))
@@ -259,7 +258,7 @@ class Row:
 def classic_decoding(row: Row, args: argparse.Namespace) -> Translate:
     """As tutorials do it: file order, and the whole prefix computed anew for every token."""
     from mt_cli.machine.device import set_up_process
-    from mt_cli.runs.opening import open_run
+    from mt_cli.runs.run import open_run
 
     set_up_process(threads=args.threads)
     run = open_run(row.model)
@@ -334,8 +333,7 @@ def _searches(engine: Literal["mt_cli", "CTranslate2"], model: Path, precision: 
 
 def bench_decode(args: argparse.Namespace) -> str:
     """Measure translation."""
-    from mt_cli.evaluation.evaluate import System
-    from mt_cli.evaluation.test_sets import EvalChoice
+    from mt_cli.evaluation.evaluate import EvalChoice, System
     from mt_cli.translation.options import DecodingOptions
 
     choice = EvalChoice([args.split], data=args.data)

@@ -6,22 +6,18 @@ A record is small and stays when the run is gone.
 import argparse
 import json
 import re
-import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
-
-from pydantic import TypeAdapter, ValidationError
 
 from mt_cli.config.load import load_config
 from mt_cli.errors import DataError, MtCliError, UsageError
 from mt_cli.evaluation.kept import SPLIT, WEIGHTS
-from mt_cli.machine.files import check_hashes, read_json
-from mt_cli.runs.checkpoint import weights_sha256
-from mt_cli.runs.opening import open_run
-from mt_cli.runs.run import ENVIRONMENT, SCORES, STATUS, Run, number_in, read_metrics
+from mt_cli.machine.files import check_hashes, parsed, read_json
+from mt_cli.runs.run import ENVIRONMENT, SCORES, STATUS, Run, open_run
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = Path("docs", "results.md")
@@ -29,31 +25,12 @@ RECORDS = Path("docs", "records")
 BEGIN = "<!-- figures of recorded trainings: made by scripts/results -->"
 END = "<!-- end of the figures of recorded trainings -->"
 VAL = "val"
-MARKS = (38, 41, 43)
-"""BLEU on val while training: the table says how soon a training reached it."""
 
 
-@dataclass(frozen=True)
-class Metric:
-    """A corpus score as sacreBLEU gave it."""
-
-    score: float
-    half_width: float | None
-    """Of the 95 % bootstrap interval."""
-    signature: str
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The scores of one test set's translations."""
-
-    split: str
-    search: str
-    """`beam20-alpha1.4`; where other runs helped, their names follow."""
-    bleu: Metric
-    chrf: Metric
-    sha256: Mapping[str, str]
-    """Of `src.txt`, `ref.txt` and `hyp.txt`."""
+Evaluation = dict[str, Any]
+"""The scores of one test set's translations: `split`; `search`, as `beam20-alpha1.4`, and the other
+runs that helped; `bleu` and `chrf`; the `sha256` of src.txt, ref.txt and hyp.txt.
+"""
 
 
 @dataclass(frozen=True)
@@ -62,25 +39,23 @@ class Record:
 
     config_name: str
     """Path of the config that the run was made from, below `configs/` and without `.toml`."""
-    config: Mapping[str, Mapping[str, object]]
+    config: dict[str, dict[str, Any]]
     """The whole config that the run was trained with."""
     init_from: str | None
     """The run whose weights it began with; none for random ones."""
     commit: str
     checkpoint: str
     weights_sha256: str
-    status: Mapping[str, Any]
+    status: dict[str, Any]
     """status.json: updates, seconds, how it ended."""
-    environment: Mapping[str, Any]
+    environment: dict[str, Any]
     """env.json: versions, device, processor, precision of training, threads."""
-    evaluations: tuple[Evaluation, ...]
+    evaluations: list[Evaluation]
     prepared_sha256: str | None = None
-    validations: tuple[tuple[float, float], ...] = ()
-    """Of each: seconds since training began, and BLEU."""
 
     @property
     def seed(self) -> int:
-        return int(str(self.config["runtime"]["seed"]))
+        return int(self.config["runtime"]["seed"])
 
     @property
     def precision(self) -> str:
@@ -94,25 +69,16 @@ class Record:
         return f"{data['corpus']}, {data['src_lang']} to {data['tgt_lang']}"
 
     @property
-    def name(self) -> str:
-        """Of its file, without `.json`."""
-        parts = [self.config_name.replace("/", "_")]
-        if self.parent:
-            parts.append(f"from-{self.parent}")
-        return "-".join([*parts, self.precision, f"seed{self.seed}"])
-
-    @property
     def parent(self) -> str:
         """The run that it began with, whatever that one's seed; empty for random weights."""
         return parent_name(self.init_from)
 
-    def minutes_to(self, bleu: float) -> str:
-        """How long it trained, from random weights, until a validation found `bleu`."""
-        if self.init_from is None:
-            for seconds, found in self.validations:
-                if found >= bleu:
-                    return f"{seconds / 60:.1f}"
-        return "–"
+    @property
+    def name(self) -> str:
+        """Of its file, without `.json`."""
+        parts = [self.config_name.replace("/", "_")]
+        parts += [f"from-{self.parent}"] if self.parent else []
+        return "-".join([*parts, self.precision, f"seed{self.seed}"])
 
 
 def parent_name(init_from: str | None) -> str:
@@ -122,13 +88,8 @@ def parent_name(init_from: str | None) -> str:
 
 def read_records(folder: Path) -> list[Record]:
     """Every record in `folder`."""
-    records = []
-    for path in sorted(folder.glob("*.json")):
-        try:
-            records.append(TypeAdapter(Record).validate_json(path.read_bytes()))
-        except ValidationError as error:
-            raise DataError(f"{path}: not a record: {error}") from error
-    return records
+    paths = sorted(folder.glob("*.json"))
+    return [parsed(Record, path.read_bytes(), path) for path in paths]
 
 
 # Taking a record
@@ -158,8 +119,8 @@ def take_record(folder: Path, config_name: str) -> Record:
         if config[name] != published[name]:
             raise UsageError(f"{folder}: not made from {path}: another [{name}]")
     checkpoint = run.resolve_checkpoint("best")
-    weights = weights_sha256(run.checkpoint_folder(checkpoint))
-    evaluations = tuple(_evaluations(run, weights))
+    weights = run.weights_sha256(checkpoint)
+    evaluations = list(_evaluations(run, weights))
     if not evaluations:
         raise UsageError(
             f"{folder}: its best checkpoint is not evaluated; mt-cli evaluate {folder}"
@@ -175,16 +136,8 @@ def take_record(folder: Path, config_name: str) -> Record:
         status=status,
         environment=environment,
         evaluations=evaluations,
-        prepared_sha256=run.prepared.sha256,
-        validations=tuple(_validations(run)),
+        prepared_sha256=run.manifest.prepared.sha256,
     )
-
-
-def _validations(run: Run) -> Iterator[tuple[float, float]]:
-    path = run.metrics_path
-    for record in read_metrics(path):
-        if record["kind"] == "validation":
-            yield number_in(record, "elapsed_s", path=path), number_in(record, "bleu", path=path)
 
 
 def _evaluations(run: Run, weights: str) -> Iterator[Evaluation]:
@@ -194,20 +147,17 @@ def _evaluations(run: Run, weights: str) -> Iterator[Evaluation]:
         check_hashes(folder, scores["sha256"])
         if SPLIT in scores and scores[WEIGHTS] == weights:
             split = scores[SPLIT]
-            yield Evaluation(
-                split,
-                ", ".join([_search(scores, folder), *_helpers(scores)]),
-                bleu=_metric(scores["bleu"]),
-                chrf=_metric(scores["chrf"]),
-                sha256=scores["sha256"],
-            )
+            yield {
+                "split": split,
+                "search": ", ".join([_search(scores), *_helpers(scores)]),
+                "bleu": _metric(scores["bleu"]),
+                "chrf": _metric(scores["chrf"]),
+                "sha256": scores["sha256"],
+            }
 
 
-def _search(scores: Mapping[str, Any], folder: Path) -> str:
+def _search(scores: Mapping[str, Any]) -> str:
     """The search in words, without the runs that helped."""
-    if "search" not in scores:  # kept by an older version, which named the folder in full
-        name = folder.name.removeprefix(f"{scores[SPLIT]}-")
-        return re.split("-(?:with|reranked)-", name)[0]
     facts = dict(scores["search"])
     beam_size = facts.pop("beam_size")
     if beam_size == 1:
@@ -227,64 +177,23 @@ def _helpers(scores: Mapping[str, Any]) -> Iterator[str]:
         yield f"reranked by {reranker['run']} ({weights['reverse']:g}, {weights['length']:g})"
 
 
-def _metric(details: Mapping[str, Any]) -> Metric:
-    return Metric(details["score"], details.get("confidence_var"), details["signature"])
+def _metric(details: Mapping[str, Any]) -> dict[str, Any]:
+    """A score and half of its 95 % bootstrap interval."""
+    half_width = details.get("confidence_var")
+    return {
+        "score": details["score"],
+        "half_width": half_width,
+        "signature": details["signature"],
+    }
 
 
 # The page
 
 EXPLANATION = """\
 - ± is half of BLEU's 95 % bootstrap interval: chance of test sentences, not of seeds. sd is over
-  seeds. `mt-cli compare` tests differences.
-- "To 38" are the minutes until a validation while training found that BLEU on val, validations
-  included. –: none did, the record does not say, or it began with trained weights."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One system with one search."""
-
-    model: str
-    """With other runs that helped."""
-    search: str
-    seeds: dict[int, dict[str, Evaluation]]
-    """By seed and split."""
-
-    def of(self, split: str) -> list[Evaluation]:
-        """One for each seed; none if one lacks it."""
-        found = [self.seeds[seed].get(split) for seed in sorted(self.seeds)]
-        return [each for each in found if each] if all(found) else []
-
-    def mean(self, split: str) -> float:
-        """BLEU over the seeds; 0 if one lacks the split."""
-        return statistics.mean([each.bleu.score for each in self.of(split)] or [0.0])
-
-    def cells(self, tests: Sequence[str]) -> list[str]:
-        """The row of the table; most columns are of the first test."""
-        of_first = self.of(tests[0])
-        deviation = chrf = "–"
-        if len(of_first) > 1:
-            deviation = f"{statistics.stdev(each.bleu.score for each in of_first):.2f}"
-        if of_first:
-            chrf = f"{statistics.mean(each.chrf.score for each in of_first):.2f}"
-        first, *others = [self._with_interval(test) for test in tests]
-        return [
-            self.model,
-            re.sub(r"beam(\d+)-alpha", r"beam \1, alpha ", self.search),
-            ", ".join(map(str, sorted(self.seeds))),
-            f"{self.mean(VAL):.2f}" if self.of(VAL) else "–",
-            first,
-            deviation,
-            chrf,
-            *others,
-        ]
-
-    def _with_interval(self, split: str) -> str:
-        if not self.of(split):
-            return "–"
-        widths = [each.bleu.half_width for each in self.of(split) if each.bleu.half_width]
-        width = f" ±{statistics.mean(widths):.2f}" if widths else ""
-        return f"{self.mean(split):.2f}{width}"
+  seeds. `mt-cli compare` tests differences."""
+Row = dict[int, dict[str, Evaluation]]
+"""One system with one search: by seed and split."""
 
 
 def page_part(records: Sequence[Record]) -> str:
@@ -292,10 +201,10 @@ def page_part(records: Sequence[Record]) -> str:
     if not records:
         return "No training has been recorded yet."
     evaluations = [each for record in records for each in record.evaluations]
-    bleus = " or ".join(sorted({f"`{each.bleu.signature}`" for each in evaluations}))
-    chrfs = " or ".join(sorted({f"`{each.chrf.signature}`" for each in evaluations}))
-    signatures = f"- BLEU's signature: {bleus}\n- chrF2's signature: {chrfs}"
-    blocks = [f"{EXPLANATION}\n{signatures}"]
+    blocks = [EXPLANATION]
+    for name, key in (("BLEU", "bleu"), ("chrF2", "chrf")):
+        signatures = sorted({f"`{each[key]['signature']}`" for each in evaluations})
+        blocks[0] += f"\n- {name}'s signature: {' or '.join(signatures)}"
     for corpus in sorted({record.corpus for record in records}):
         of_corpus = [record for record in records if record.corpus == corpus]
         blocks.append(f"### {corpus}\n\n{_score_table(of_corpus)}")
@@ -304,27 +213,60 @@ def page_part(records: Sequence[Record]) -> str:
 
 
 def _score_table(records: Sequence[Record]) -> str:
-    rows: dict[tuple[str, ...], Row] = {}
+    rows: dict[tuple[str, str, str, str], Row] = {}  # by model, search, precision and parent
     texts: dict[str, str] = {}
     for record in records:
         for each in record.evaluations:
-            search, _, helpers = each.search.partition(", ")
+            search, _, helpers = each["search"].partition(", ")
             helpers = helpers.removeprefix("with ").replace(" and ", ", ")
             model = ", ".join(filter(None, [f"`{record.config_name}`", helpers]))
-            key = (model, search, record.precision, record.parent)
-            row = rows.setdefault(key, Row(model, search, {}))
-            row.seeds.setdefault(record.seed, {})[each.split] = each
-            text = each.sha256["src.txt"] + each.sha256["ref.txt"]
-            if texts.setdefault(each.split, text) != text:
-                raise DataError(f"{each.split}: records of different texts have this name")
+            row = rows.setdefault((model, search, record.precision, record.parent), {})
+            row.setdefault(record.seed, {})[each["split"]] = each
+            text = each["sha256"]["src.txt"] + each["sha256"]["ref.txt"]
+            if texts.setdefault(each["split"], text) != text:
+                raise DataError(f"{each['split']}: records of different texts have this name")
     tests = sorted(texts.keys() - {VAL}) or [VAL]
 
-    def order(row: Row) -> tuple[bool, bool, float]:
-        has_helpers = "," in row.model
-        return has_helpers, row.search != "greedy", -row.mean(tests[0])
+    def order(key: tuple[str, str, str, str]) -> tuple[bool, bool, float]:
+        model, search, *_ = key
+        return "," in model, search != "greedy", -mean(_scores(rows[key], tests[0]) or [0.0])
 
     heads = ["model", "search", "seeds", VAL, tests[0], "sd", "chrF2", *tests[1:]]
-    return markdown(heads, [row.cells(tests) for row in sorted(rows.values(), key=order)])
+    lines = []
+    for key in sorted(rows, key=order):
+        model, search, *_ = key
+        lines.append([model, re.sub(r"beam(\d+)-alpha", r"beam \1, alpha ", search)])
+        lines[-1] += _cells(rows[key], tests)
+    return markdown(heads, lines)
+
+
+def _cells(row: Row, tests: Sequence[str]) -> list[str]:
+    """The figures of a row; most are of the first test."""
+    first = _scores(row, tests[0])
+    chrf = _scores(row, tests[0], key="chrf")
+    val = _scores(row, VAL)
+    return [
+        ", ".join(map(str, sorted(row))),
+        f"{mean(val):.2f}" if val else "–",
+        _with_interval(row, tests[0]),
+        f"{stdev(first):.2f}" if len(first) > 1 else "–",
+        f"{mean(chrf):.2f}" if chrf else "–",
+        *(_with_interval(row, test) for test in tests[1:]),
+    ]
+
+
+def _scores(row: Row, split: str, *, key: str = "bleu", what: str = "score") -> list[float]:
+    """One for each seed; none if one of them lacks it."""
+    found = [row[seed][split][key][what] for seed in sorted(row) if split in row[seed]]
+    return found if len(found) == len(row) else []
+
+
+def _with_interval(row: Row, split: str) -> str:
+    scores = _scores(row, split)
+    widths = list(filter(None, _scores(row, split, what="half_width")))
+    if not scores:
+        return "–"
+    return f"{mean(scores):.2f}" + (f" ±{mean(widths):.2f}" if widths else "")
 
 
 def _training_table(records: Sequence[Record]) -> str:
@@ -339,14 +281,12 @@ def _training_table(records: Sequence[Record]) -> str:
                 f"`{record.config_name}`",
                 str(record.seed),
                 f"{record.status['elapsed_s'] / 60:.0f}",
-                *(record.minutes_to(mark) for mark in MARKS),
                 _machine(record.environment),
                 ", ".join(f"`{commit[:9]}`" for commit in commits),
             ]
         )
     precisions = " or ".join(sorted({record.precision for record in records}))
-    reached = [f"to {mark}" for mark in MARKS]
-    return markdown(["model", "seed", "minutes", *reached, f"{precisions} on", "commit"], rows)
+    return markdown(["model", "seed", "minutes", f"{precisions} on", "commit"], rows)
 
 
 def _machine(facts: Mapping[str, Any]) -> str:

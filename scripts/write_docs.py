@@ -26,6 +26,7 @@ TYPES = {
     "integer": "whole number",
     "number": "number",
     "boolean": "true or false",
+    "object": "table of numbers",
 }
 LIMITS = {
     "minimum": "at least {}",
@@ -126,6 +127,8 @@ def _type_of_one(kind: Schema) -> str:
 
 
 def _default(schema: Schema) -> str:
+    if schema.get("type") == "object":
+        return "empty"
     if "default" not in schema:
         return "must be given"
     return "not set" if schema["default"] is None else _code(schema["default"])

@@ -30,15 +30,10 @@ class Browser:
         command = (
             f"exec {CHROMIUM} --headless --no-sandbox --disable-gpu --disable-dev-shm-usage "
             f"--remote-debugging-pipe --user-data-dir={profile} "
-            f"3<&{for_browser} 4>&{from_browser}"
+            f"3<&{for_browser} 4>&{from_browser} </dev/null &>/dev/null"
         )
-        self.process = subprocess.Popen(
-            ["bash", "-c", command],
-            pass_fds=(for_browser, from_browser),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        bash = ["bash", "-c", command]
+        self.process = subprocess.Popen(bash, pass_fds=(for_browser, from_browser))
         os.close(for_browser)
         os.close(from_browser)
         self._session: str | None = None
@@ -74,17 +69,10 @@ class Browser:
     def open(self, url: str, *, width: int = 1280, is_dark: bool = False) -> None:
         """Open a page in a window of that width."""
         scheme = "dark" if is_dark else "light"
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=800,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
-        self.call(
-            "Emulation.setEmulatedMedia",
-            features=[{"name": "prefers-color-scheme", "value": scheme}],
-        )
+        screen = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+        self.call("Emulation.setDeviceMetricsOverride", **screen)
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.call("Emulation.setEmulatedMedia", features=features)
         self.console.clear()
         self.call("Page.navigate", url=url)
         self.wait_for("document.readyState === 'complete' && location.href !== 'about:blank'")
@@ -108,13 +96,10 @@ class Browser:
 
     def press(self, key: str) -> None:
         """Press a key of `KEYS`."""
+        pressed = {"key": key, "windowsVirtualKeyCode": KEYS[key]}
         text = {"text": "\r"} if key == "Enter" else {}
-        number = KEYS[key]
-        for kind in ("keyDown", "keyUp"):
-            extra = text if kind == "keyDown" else {}
-            self.call(
-                "Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=number, **extra
-            )
+        self.call("Input.dispatchKeyEvent", type="keyDown", **pressed, **text)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **pressed)
 
     def close(self) -> None:
         """End the browser."""

@@ -9,7 +9,8 @@ from typing import cast
 from learned import learn_tokenizers
 
 from mt_cli.config.schema import Config, TokenizerConfig
-from mt_cli.data.prepared import Prepared, TrainingLengths
+from mt_cli.data.encoded import TrainingLengths
+from mt_cli.data.prepared import Prepared
 from mt_cli.machine.files import locked
 from mt_cli.runs.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
 from mt_cli.runs.run import Run, create_run
@@ -30,9 +31,7 @@ class StandIn:
 
 
 @contextmanager
-def making(
-    folder: Path, config: Config, *, tokenizers: Tokenizers | None = None, overwrite: bool = False
-) -> Iterator[Run]:
+def making(folder: Path, config: Config, *, tokenizers: Tokenizers | None = None) -> Iterator[Run]:
     """A run of `config` that is being made, locked."""
     tokenizers = tokenizers or learn_tokenizers(
         PAIRS,
@@ -45,7 +44,7 @@ def making(
     environment = {"torch": "2.x", "threads": 2}
     with locked(folder):
         yield create_run(
-            folder, config, prepared=prepared, environment=environment, overwrite=overwrite
+            folder, config, prepared=prepared, environment=environment, overwrite=False
         )
 
 

@@ -19,10 +19,9 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("text",),
     ("model", "decoding", "data"),
     ("runs",),
-    ("pictures",),
     ("translation",),
     ("evaluation",),
-    ("export", "training", "serving"),
+    ("export", "look", "training", "serving"),
     ("new_config",),
     ("cli", "__main__"),
 )

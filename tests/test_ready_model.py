@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 
 from mt_cli import Translator
-from mt_cli.data import multi30k
+from mt_cli.data import corpora
 from mt_cli.errors import DataError
-from mt_cli.evaluation.evaluate import System
-from mt_cli.evaluation.test_sets import EvalChoice
+from mt_cli.evaluation.evaluate import EvalChoice, System
 from mt_cli.machine.files import sha256_bytes
 from mt_cli.model.model import num_parameters
-from mt_cli.runs.opening import open_run
-from mt_cli.runs.run import STATUS, read_metrics
+from mt_cli.runs.run import STATUS, open_run, read_metrics
 from mt_cli.translation.options import DecodingOptions
 
 MODEL = Path(__file__).resolve().parents[1] / "data" / "models" / "multi30k-tiny"
@@ -30,16 +28,11 @@ def files() -> list[Path]:
     return [MODEL / name for name in listed.stdout.split()]
 
 
-def test_the_ready_model_is_small() -> None:
+def test_the_ready_model_is_small_and_was_trained_to_its_end() -> None:
     assert sum(path.stat().st_size for path in files()) < MAX_BYTES
     assert num_parameters(open_run(MODEL).parameter_shapes) < MAX_PARAMETERS
-
-
-def test_the_ready_model_was_trained_to_its_end() -> None:
     assert open_run(MODEL).read_facts(STATUS)["state"] == "finished"
-    assert any(
-        record["kind"] == "validation" for record in read_metrics(open_run(MODEL).metrics_path)
-    )
+    assert any(each["kind"] == "validation" for each in read_metrics(open_run(MODEL).metrics_path))
 
 
 def test_the_ready_model_holds_no_text_of_the_corpus() -> None:
@@ -61,10 +54,11 @@ def test_the_ready_model_is_scored_on_the_corpus_own_files(
     texts = {"val.de": b"Ein Hund.\r\nEin Mann.\n", "val.en": b"A dog.\nA man.\n"}
     for name, text in texts.items():
         tmp_path.joinpath(f"{name}.gz").write_bytes(gzip.compress(text, mtime=0))
-    pins = {name: sha256_bytes(tmp_path.joinpath(f"{name}.gz").read_bytes()) for name in texts}
+    packed = [f"{name}.gz" for name in texts]
+    pins = {name: sha256_bytes(tmp_path.joinpath(name).read_bytes()) for name in packed}
     with pytest.raises(DataError, match=r"val\.de\.gz: sha256"):
         system.test_sets(choice)
-    monkeypatch.setattr(multi30k, "GZIPPED_SHA256", pins)
+    monkeypatch.setattr(corpora, "SHA256", pins)
     (test_set,) = system.test_sets(choice)
     assert (test_set.sources, test_set.refs) == (["Ein Hund.", "Ein Mann."], ["A dog.", "A man."])
 

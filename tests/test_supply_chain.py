@@ -46,8 +46,8 @@ def is_on(value: ast.expr) -> bool:
 
 
 def test_nothing_that_is_read_can_run() -> None:
-    found = {}
+    found = set()
     for path in sorted(PACKAGE.rglob("*.py")):
-        if offending := sorted(set(offences(path.read_text(encoding="utf-8")))):
-            found[path.relative_to(PACKAGE).as_posix()] = offending
-    assert found == {"export/argos.py": ["imports zipfile"]}  # it only writes
+        home, *_ = path.relative_to(PACKAGE).with_suffix("").parts
+        found |= {f"{home} {each}" for each in offences(path.read_text(encoding="utf-8"))}
+    assert found == {"export imports zipfile"}  # it only writes

@@ -8,7 +8,7 @@ import pytest
 
 pytestmark = pytest.mark.processes
 SCRIPT = """\
-from mt_cli import MtCliError, Sampling, Translation, Translator, UsageError, compare, evaluate
+from mt_cli import Attention, MtCliError, Translation, Translator, UsageError, compare, evaluate
 
 translator = Translator.load("runs/sample", beam_size=4)
 texts: list[str] = translator.translate(["Ein Hund."])
@@ -17,9 +17,9 @@ scores = evaluate("runs/sample", splits="test")["test"].scores
 print(scores.metrics["bleu"].score + best.score)
 for contrast in compare("a", "b", ref="c")["files"].systems:
     print(contrast.outcome, contrast.tests[0].randomization_p)
-Translator.load("runs/sample", sampling=Sampling(temperature=0.5))
+Translator.load("runs/sample", temperature=0.5)
 try:
-    translator.attention("Ein Hund.").maps("cross", layer=1, head="all").write("a.png")
+    Attention.of(translator, "Ein Hund.").write("a.png", "cross", layer=1, head="all")
 except (MtCliError, UsageError) as error:
     print(error)
 reveal_type(texts)

@@ -6,21 +6,8 @@ from mt_cli.cli.app import app, main
 
 __all__ = ["app", "main"]
 
-COMMANDS = (
-    "prepare",
-    "train",
-    "evaluate",
-    "translate",
-    "serve",
-    "score",
-    "compare",
-    "plot",
-    "inspect",
-    "runs",
-    "export",
-    "config",
-)
+FILES = ("prepare", "train", "translate", "evaluate", "serve", "look", "export", "config")
 """In the order of `--help`."""
 
-for _name in COMMANDS:
+for _name in FILES:
     import_module(f"mt_cli.cli.{_name}")

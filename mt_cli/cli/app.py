@@ -4,7 +4,7 @@ Each command's work is a function of the layers below, imported when it runs, so
 neither torch nor spaCy.
 """
 
-import functools
+import inspect
 import logging
 import re
 import signal
@@ -12,23 +12,26 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Annotated, Any, Never
 
 import typer
+from pydantic import ValidationError
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from mt_cli import __version__
-from mt_cli.cli.flags import expanded
+from mt_cli.cli.flags import FlagTable, parameters_of, setting_parameter, settings_given
+from mt_cli.config.load import explain
 from mt_cli.errors import MtCliError, ResourceError, StoppedError, UsageError
-from mt_cli.machine.files import reason_of
 from mt_cli.machine.process import (
+    HANGUP,
     SHORTAGE_HINTS,
     TERMINATING,
     bound_spinning,
     gpu_failure,
     leave,
+    reason_of,
     shortage,
 )
 from mt_cli.machine.terminal import (
@@ -54,7 +57,12 @@ WITH = "--with"
 
 
 class Command(TyperCommand):
-    """A command whose help names files and numbers, not Python's types."""
+    """A command with a flag that takes a list of words."""
+
+    def get_help(self, ctx: Any) -> str:  # noqa: ANN401
+        """The help, without the braces and Python's types that Typer gives to arguments."""
+        text = re.sub(r"\{([A-Z .\[\]]+)\}(?:\.\.\.)?", r"\1", super().get_help(ctx))
+        return re.sub(r"(?<=[A-Z.\]]) <[^>|]*>(?=\s)", lambda found: " " * len(found[0]), text)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Take the words of the command line; `--with a b` stands for `--with a --with b`."""
@@ -66,12 +74,6 @@ class Command(TyperCommand):
             is_listed = word == WITH or (is_listed and not word.startswith("-"))
             words.append(word)
         return super().parse_args(ctx, words)
-
-    def get_help(self, ctx: Any) -> str:  # noqa: ANN401
-        """The text of `--help`."""
-        text = re.sub(r"\{([A-Z .\[\]]+)\}(?:\.\.\.)?", r"\1", super().get_help(ctx))
-        # Spaces replace them, so that columns stay aligned.
-        return re.sub(r"(?<=[A-Za-z.\]]) <[^>|]*>(?=\s)", lambda found: " " * len(found[0]), text)
 
 
 class Program(TyperGroup):
@@ -96,10 +98,8 @@ class Program(TyperGroup):
             message = re.sub("^Invalid value for '([^']*)'", r"\1", error.format_message())
             message = message.replace("Value error, ", "").rstrip(".")
             where = getattr(getattr(error, "ctx", None), "command_path", "mt-cli")
-            _fail(
-                f"error: {message[:1].lower()}{message[1:]}; see {where} --help",
-                UsageError.exit_code,
-            )
+            print_stderr(f"error: {message[:1].lower()}{message[1:]}; see {where} --help")
+            raise SystemExit(UsageError.exit_code) from None
         except SystemExit as leaving:
             if isinstance(leaving.__context__, BrokenPipeError):  # where Typer would leave with 1
                 raise leaving.__context__ from None
@@ -128,20 +128,55 @@ app = new_app(
 )
 
 
+OUTPUT_FLAGS = {
+    "as_json": (("--json",), "JSON on stdout in place of text."),
+    "quiet": (("--quiet", "-q"), "Show only warnings and errors on stderr."),
+    "verbose": (("--verbose", "-v"), "Details on stderr."),
+}
+
+
 def command(
-    group: typer.Typer, *examples: str
+    group: typer.Typer,
+    *examples: str,
+    flags: FlagTable = MappingProxyType({}),
+    rare_flags: FlagTable = MappingProxyType({}),
+    settings: str = "SECTION.KEY=VALUE",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a function a command of `group`; its help ends with `examples`."""
+    """Make a function a command of `group`, with its parameters as flags; `examples` end its help.
+
+    What it takes as `settings` are `--set`, and the `flags` and the hidden `rare_flags` that stand
+    for keys of the config. What it takes as `as_json` is `--json`.
+    """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
-        flags = expanded(function)
+        own = inspect.signature(function).parameters
+        parameters = []
+        for name, each in own.items():
+            if name not in ("settings", "as_json"):
+                parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+        if "settings" in own:
+            parameters += parameters_of(flags)
+            parameters.append(setting_parameter(settings))
+            parameters += parameters_of(rare_flags, is_hidden=True)
+        for name, (words, text) in OUTPUT_FLAGS.items():
+            kind = Annotated[bool, typer.Option(*words, help=text)]
+            flag = inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind
+            )
+            parameters.append(flag)
 
-        @functools.wraps(flags)
         def run(**given: Any) -> None:  # noqa: ANN401
-            set_up_logging(is_quiet=bool(given.get("quiet")), is_verbose=bool(given.get("verbose")))
+            set_up_logging(is_quiet=given.pop("quiet"), is_verbose=given.pop("verbose"))
             with _error_boundary():  # here, because Typer would report Ctrl-C in its own way
-                flags(**given)
+                if "settings" in own:
+                    of_flags = settings_given(given, {**flags, **rare_flags})
+                    given["settings"] = [*(given["settings"] or ()), *of_flags]
+                function(**given)
 
+        run.__name__ = function.__name__
+        run.__doc__ = function.__doc__
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
         epilog = "\n\n".join(["Examples:", *(f"mt-cli {example}" for example in examples)])
         group.command(epilog=epilog, cls=Command)(run)
         return function
@@ -163,7 +198,7 @@ def _top(
 def main() -> None:
     """Run the command line."""
     bound_spinning()
-    for number in (*TERMINATING, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
+    for number in (*TERMINATING, *HANGUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _terminate)
     try:
@@ -187,37 +222,43 @@ def _error_boundary() -> Iterator[None]:
     """The one error boundary: every failure in the block becomes a message and an exit code."""
     try:
         yield
-    except BrokenPipeError:
-        silence_stdout()
-        raise SystemExit(128 + 13) from None  # SIGPIPE, which Windows does not have
-    except KeyboardInterrupt:
-        if is_terminal(sys.stderr):
-            print_stderr("")  # what stands there does not end in a line end
-        _fail("interrupted", 128 + signal.SIGINT)
-    except SignalReceived as received:
-        _fail("stopped", 128 + received.args[0])
-    except StoppedError as error:
-        _fail(error.with_flags(), error.exit_code)
-    except MtCliError as error:
-        _fail(f"error: {error.with_flags()}", error.exit_code)
-    except (TyperException, typer.Exit):
+    except (TyperException, typer.Exit, SystemExit):
         raise
-    except Exception as error:
-        lacking = shortage(error)
-        if lacking is not None:
-            _fail(f"error: {lacking}; {SHORTAGE_HINTS[lacking]}", ResourceError.exit_code)
-        if failure := gpu_failure(error):
-            log.debug("the GPU failed here", exc_info=error)
-            where = "with --verbose, and CUDA_LAUNCH_BLOCKING=1 in the environment, it says where"
-            _fail(f"error: the GPU cannot go on: {failure}; {where}", ResourceError.exit_code)
-        if isinstance(error, OSError):
-            place = "" if error.filename is None else f" ({error.filename})"
-            _fail(f"error: {reason_of(error)}{place}", ResourceError.exit_code)
-        print_stderr("".join(traceback.format_exception(error)).rstrip())
-        _fail("error: this is a bug in mt-cli; the lines above say where", 1)
+    except BaseException as error:
+        message, code = told(error)
+        if message:
+            print_stderr(message)
+        raise SystemExit(code) from None
 
 
-def _fail(message: str, code: int) -> Never:
-    """End the process with `code` and `message` on stderr."""
-    print_stderr(message)
-    raise SystemExit(code) from None
+def told(error: BaseException) -> tuple[str, int]:  # noqa: PLR0911 — one return a kind
+    """What a failure is to the user, and the exit code."""
+    match error:
+        case BrokenPipeError():
+            silence_stdout()
+            return "", 128 + 13  # SIGPIPE, which Windows does not have
+        case KeyboardInterrupt():
+            # On a terminal, what stands there does not end in a line end.
+            return "\ninterrupted" if is_terminal(
+                sys.stderr
+            ) else "interrupted", 128 + signal.SIGINT
+        case SignalReceived():
+            return "stopped", 128 + error.args[0]
+        case StoppedError():
+            return str(error), error.exit_code
+        case MtCliError():
+            return f"error: {error}", error.exit_code
+        case ValidationError():
+            return f"error: {'; '.join(explain(error))}", UsageError.exit_code
+    lacking = shortage(error)
+    if lacking is not None:
+        return f"error: {lacking}; {SHORTAGE_HINTS[lacking]}", ResourceError.exit_code
+    if failure := gpu_failure(error):
+        log.debug("the GPU failed here", exc_info=error)
+        where = "with --verbose, and CUDA_LAUNCH_BLOCKING=1 in the environment, it says where"
+        return f"error: the GPU cannot go on: {failure}; {where}", ResourceError.exit_code
+    if isinstance(error, OSError):
+        place = "" if error.filename is None else f"{error.filename}: "
+        return f"error: {place}{reason_of(error)}", ResourceError.exit_code
+    trace = "".join(traceback.format_exception(error)).rstrip()
+    return f"{trace}\nerror: this is a bug in mt-cli; the lines above say where", 1

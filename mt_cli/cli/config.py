@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
 from mt_cli.cli.app import app, command, new_app
-from mt_cli.cli.flags import ConfigPath, OutputFlags, Settings, parse_column
-from mt_cli.config.load import differences, dump_config, explain, load_config
-from mt_cli.config.schema import Column, FilesConfig
+from mt_cli.cli.flags import ConfigPath
+from mt_cli.config.load import differences, dump_config, load_config
+from mt_cli.config.schema import FilesConfig
 from mt_cli.errors import UsageError
 from mt_cli.machine.terminal import print_result
 
@@ -27,7 +26,7 @@ app.add_typer(group)
     "config new pairs.tsv --columns de,en -o mine.toml",
 )
 def new(
-    output: OutputFlags,
+    as_json: bool,
     paired: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -78,14 +77,11 @@ def new(
     pairs, into files beside the config. Without files the config is for the bundled sample. Prints
     the new file's path, or without -o the config itself.
     """
-    from mt_cli.new_config.new_config import new_config
+    from mt_cli.new_config import new_config
 
     splits = _splits(paired or [], train, val, test, columns)
     if not splits and (columns or src_lang or tgt_lang):
-        raise UsageError(
-            "--columns, --src-lang and --tgt-lang describe files; name some with --train SRC TGT, "
-            "or as FILE"
-        )
+        raise UsageError("--columns, --src-lang and --tgt-lang describe files; name some")
     text, cut_off = new_config(
         splits,
         src_lang=src_lang,
@@ -95,7 +91,7 @@ def new(
         overwrite=overwrite,
     )
     document = {"config": file, "cut_off": cut_off, "text": text}
-    print_result(file or text.rstrip("\n").encode(), document, as_json=output.as_json)
+    print_result(file or text.rstrip("\n").encode(), document, as_json=as_json)
 
 
 def _splits(
@@ -106,86 +102,71 @@ def _splits(
     columns: str | None,
 ) -> dict[str, FilesConfig]:
     """The files of each split that the flags name."""
-    from mt_cli.data.files import named_kind
+    from mt_cli.data.readers import named_kind
 
-    are_lines = columns is None and not any(map(named_kind, paired))
-    if len(paired) == 2 and train is None and are_lines:
-        train = (paired[0], paired[1])
-        paired = []
-    sides = {"train": _files(train, "--train"), "val": _files(val, "--val")}
-    sides["test"] = _files(test, "--test")
-    for path in paired:
-        if columns is None and named_kind(path) is None:
-            raise UsageError(
-                f"{path}: a single file must have both sides, as .tsv, .csv, .jsonl, .json, "
-                ".parquet and .tmx files do; for two files that align line by line use --train SRC "
-                "TGT"
-            )
+    sides: dict[str, tuple[Files, Files]] = {}
+    for name, pair in (("train", train), ("val", val), ("test", test)):
+        if pair is not None:
+            src, tgt = pair
+            sides[name] = (_side(src), _side(tgt))
     if paired and train is not None:
         raise UsageError("training pairs are named by --train or by FILE; give one of them")
-    src_column, tgt_column = _parse_columns(columns)
-    if paired:
+    have_both_sides = columns is not None or any(map(named_kind, paired))
+    for path in paired if have_both_sides and columns is None else ():
+        if named_kind(path) is None:
+            raise UsageError(f"{path}: no file with both sides, as the others; name it by --train")
+    if len(paired) == 2 and not have_both_sides:
+        sides["train"] = ((paired[0],), (paired[1],))
+    elif paired and have_both_sides:
         sides["train"] = (tuple(paired), tuple(paired))
+    elif paired:
+        raise UsageError(f"{paired[0]}: no .tsv, .csv, .jsonl, .parquet or .tmx; else give SRC TGT")
+    src_column, tgt_column = _parse_columns(columns)
     splits = {}
-    for name, found in sides.items():
-        if found is None:
-            continue
-        src, tgt = found
-        try:
-            split = FilesConfig(src=src, tgt=tgt)
-        except ValidationError as error:
-            place = "FILE" if paired and name == "train" else f"--{name}"
-            raise UsageError(f"{place}: {'; '.join(explain(error))}") from error
-        if columns and (name == "train" or any(map(named_kind, (*src, *tgt)))):
-            split = split.model_copy(update={"src_column": src_column, "tgt_column": tgt_column})
-        splits[name] = split
+    for name, (src_files, tgt_files) in sides.items():
+        table: dict[str, object] = {"src": src_files, "tgt": tgt_files}
+        if name == "train" or any(map(named_kind, (*src_files, *tgt_files))):
+            table |= {"src_column": src_column, "tgt_column": tgt_column}
+        splits[name] = FilesConfig.model_validate(table)
     return splits
 
 
-def _files(pair: Pair | None, flag: str) -> tuple[Files, Files] | None:
-    """The files of both sides; commas separate several of a side."""
-    if pair is None:
-        return None
-    if any(str(path).startswith("-") for path in pair):
-        raise UsageError(f"{flag} needs two files, SRC TGT; found {' and '.join(map(str, pair))}")
-    src, tgt = pair
-    return _side(src), _side(tgt)
-
-
 def _side(path: Path) -> Files:
+    """The files of a side; commas separate several."""
     if path.exists():
         return (path,)
     return tuple(Path(name) for name in str(path).split(",") if name)
 
 
-def _parse_columns(text: str | None) -> tuple[Column | None, Column | None]:
+def _parse_columns(text: str | None) -> tuple[int | str | None, int | str | None]:
     """The columns of both sides that `text`, such as `1,2` or `de,en`, names."""
     if text is None:
         return None, None
-    columns = text.split(",")
+    columns: list[int | str] = []
+    for name in map(str.strip, text.split(",")):
+        columns.append(int(name) if name.isdecimal() else name)
     if len(columns) != 2:
         raise UsageError(f"--columns {text!r}: expected two, such as 1,2 or de,en")
-    src, tgt = columns
-    return parse_column(src.strip(), "--columns"), parse_column(tgt.strip(), "--columns")
+    return columns[0], columns[1]
 
 
 @command(group, "config show sample", "config show runs/sample --set decoding.beam_size=5")
-def show(config: ConfigPath, output: OutputFlags, settings: Settings = None) -> None:
+def show(config: ConfigPath, settings: list[str], as_json: bool) -> None:
     """Print every key with its value, defaults too, as TOML."""
-    loaded = load_config(config, settings or ())
+    loaded = load_config(config, settings)
     text = dump_config(loaded).rstrip("\n")
-    print_result(text.encode(), loaded.model_dump(mode="json"), as_json=output.as_json)
+    print_result(text.encode(), loaded.model_dump(mode="json"), as_json=as_json)
 
 
 @command(group, "config diff multi30k multi30k-tiny")
-def diff(one: ConfigPath, other: ConfigPath, output: OutputFlags) -> None:
+def diff(one: ConfigPath, other: ConfigPath, as_json: bool) -> None:
     """Print the keys that two configs set to different values."""
     found = differences(load_config(one), load_config(other))
-    if output.as_json or found:
+    if as_json or found:
         lines = []
         for key, (first, second) in found.items():
             lines.append(f"{key}  {_shown(first)} → {_shown(second)}")
-        print_result("\n".join(lines), {"differences": found}, as_json=output.as_json)
+        print_result("\n".join(lines), {"differences": found}, as_json=as_json)
 
 
 def _shown(value: object) -> str:

@@ -1,103 +1,282 @@
-"""`mt-cli evaluate`."""
+"""`mt-cli evaluate`, `compare` and `score`."""
 
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from mt_cli.cli.app import app, command
-from mt_cli.cli.flags import DecodingFlags, ModelPaths, OutputFlags, RerankingFlags, TestSetFlags
-from mt_cli.machine.terminal import is_terminal, print_result, table_text
+import typer
 
-if TYPE_CHECKING:  # torch and sacreBLEU are imported when something is scored
-    from mt_cli.evaluation.evaluate import TestSetResult
+from mt_cli.cli.app import WITH, app, command
+from mt_cli.cli.flags import (
+    DECODING_FLAGS,
+    MODEL_FLAGS,
+    RARE_DECODING_FLAGS,
+    Checkpoint,
+    ModelPaths,
+    Noise,
+    References,
+    Sources,
+    Splits,
+    TestSetData,
+    decoding_options,
+    test_set_choice,
+)
+from mt_cli.errors import UsageError
+from mt_cli.machine.terminal import (
+    is_terminal,
+    json_text,
+    print_lines,
+    print_result,
+    progress_shown,
+    table_text,
+)
+
+if TYPE_CHECKING:
+    from mt_cli.evaluation.compare import Comparison, Contrast, GroupComparison, MetricTest
 
 
 @command(
     app,
     "evaluate runs/sample",
     "evaluate runs/sample --src german.txt --ref english.txt --beam-size 5",
+    flags=DECODING_FLAGS,
+    rare_flags=RARE_DECODING_FLAGS,
+    settings="decoding.KEY=VALUE",
 )
 def evaluate(
     runs: ModelPaths,
-    decoding: DecodingFlags,
-    reranking: RerankingFlags,
-    output: OutputFlags,
-    test_sets: TestSetFlags,
+    settings: list[str],
+    as_json: bool,
+    split: Splits = None,
+    src: Sources = None,
+    ref: References = None,
+    data: TestSetData = None,
+    noise: Noise = None,
+    checkpoint: Checkpoint = "best",
 ) -> None:
     """Translate test sets and score them with sacreBLEU.
 
-    Prints a table on a terminal, and elsewhere a line for each split and metric: the score and
-    sacreBLEU's signature.
+    Prints a line for each split and metric: the score, sacreBLEU's signature and a 95 % bootstrap
+    interval.
     """
-    from mt_cli.runs.opening import check_is_there
+    options = decoding_options(settings, checkpoint)
+    from mt_cli.runs.run import check_is_there
 
     for run in runs:
         check_is_there(run)
     from mt_cli.evaluation.evaluate import evaluate_runs
 
-    found = evaluate_runs(runs, reranking.added_to(decoding.options()), test_sets.choice())
-    changes = _changes_by_noise(found)
+    found = evaluate_runs(runs, options, test_set_choice(split, src, ref, data, noise))
     document: dict[str, dict[str, Mapping[str, object]]] = {"splits": {}}
-    for name, result in found.items():
-        change = {"bleu_change": changes[name]} if name in changes else {}
-        document["splits"][name] = {**result.as_json(), **change}
-    if is_terminal(sys.stdout):
-        text = _scores_as_table(found, changes)
-    else:
-        text = _scores_as_lines(found, changes)
-    print_result(text, document, as_json=output.as_json)
-
-
-def _changes_by_noise(results: "Mapping[str, TestSetResult]") -> dict[str, float]:
-    """By how much the BLEU of each noisy test set is above that of the clean one."""
-    changes = {}
-    for name, result in results.items():
-        clean = results.get(name.rpartition("+")[0])
-        if clean is not None:
-            bleu = result.scores.metrics["bleu"].score
-            changes[name] = bleu - clean.scores.metrics["bleu"].score
-    return changes
-
-
-def _scores_as_lines(results: "Mapping[str, TestSetResult]", changes: Mapping[str, float]) -> str:
-    """A line for each score, for scripts: no line depends on the others."""
     lines = []
-    for name, result in results.items():
+    for name, result in found.items():
+        change = {}
+        clean = found.get(name.rpartition("+")[0])
+        if clean is not None:  # with noise
+            bleu = result.scores.metrics["bleu"].score
+            change["bleu_change"] = bleu - clean.scores.metrics["bleu"].score
+        document["splits"][name] = {**result.as_json(), **change}
         for metric in result.scores.metrics.values():
             interval = "" if metric.interval is None else f"  95% interval {metric.interval}"
             lines.append(f"{name}  {metric}{interval}")
         facts = f"length ratio {result.scores.length_ratio:.3f}  unk rate {result.unk_rate:.4f}"
-        if name in changes:
-            facts += f"  BLEU change {changes[name]:+.2f}"
+        for value in change.values():
+            facts += f"  BLEU change {value:+.2f}"
         lines.append(f"{name}  {facts}")
-    return "\n".join(lines)
+    print_result("\n".join(lines), document, as_json=as_json)
 
 
-def _scores_as_table(results: "Mapping[str, TestSetResult]", changes: Mapping[str, float]) -> str:
-    """A row for each test set, and below it how it was scored."""
+@command(
+    app,
+    "compare runs/one runs/two --split test",
+    "compare old.en new.en --ref english.txt --src german.txt",
+    "compare runs/a1 runs/a2 runs/a3 --with runs/b1 runs/b2 runs/b3",
+    flags=DECODING_FLAGS,
+    rare_flags=RARE_DECODING_FLAGS,
+    settings="decoding.KEY=VALUE",
+)
+def compare(
+    systems: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="BASELINE SYSTEM...",
+            help="Runs, exported models, or files of translations; the first is the baseline.",
+        ),
+    ],
+    settings: list[str],
+    as_json: bool,
+    others: Annotated[
+        list[Path] | None,
+        typer.Option(
+            WITH,
+            metavar="SYSTEM...",
+            help="As many trainings of another system: all before --with are the baseline's.",
+        ),
+    ] = None,
+    split: Splits = None,
+    src: Sources = None,
+    ref: References = None,
+    data: TestSetData = None,
+    noise: Noise = None,
+    checkpoint: Checkpoint = "best",
+    examples: Annotated[
+        int,
+        typer.Option(
+            "--examples", min=0, metavar="N", help="Sentences shown of those that changed most."
+        ),
+    ] = 10,
+) -> None:
+    """Test whether one system is better than another, and show where.
+
+    Prints the p-values of each metric and the sentences that changed most. With --with, several
+    trainings of each are compared: means, standard deviations, and a test over the trainings.
+    """
+    options = decoding_options(settings, checkpoint)
+    choice = test_set_choice(split, src, ref, data, noise)
+    from mt_cli.runs.run import check_is_there
+
+    for path in (*systems, *(others or ())):
+        if not path.exists():
+            check_is_there(path)
+    from mt_cli.evaluation.compare import compare_groups, compare_systems
+
+    if others:
+        groups = compare_groups(systems, others, options, choice)
+        text = "\n\n".join(map(_group_text, groups.values()))
+        print_result(text, {"splits": groups}, as_json=as_json)
+        return
+    comparisons = compare_systems(systems, options, choice)
+    parts = []
+    for comparison in comparisons.values():
+        for system in comparison.systems:
+            parts.append("\n".join(_details(comparison, system, examples=examples)))
+    print_result("\n\n".join(parts), {"splits": comparisons}, as_json=as_json)
+
+
+def _details(comparison: "Comparison", contrast: "Contrast", *, examples: int) -> Iterator[str]:
+    """Lines about one system, with so many of the sentences that changed most."""
+    systems = f"{contrast.name} against {comparison.baseline}"
+    yield f"{comparison.test_set}  {systems}: {contrast.outcome}"
+    yield f"{len(contrast.changes)} of {comparison.n} translations differ"
+    if not contrast.changes:
+        return
+    head = ("", "baseline", "system", "difference", "p (boots.)", "p (random.)")
+    yield f"\n{table_text(head, [_test_row(test) for test in contrast.tests])}"
+    for test in contrast.tests:
+        yield f"{test.metric}  {test.randomization_signature}"
+    for change in contrast.changes[:examples]:
+        chrf = f"{change['baseline_chrf']:.1f} -> {change['chrf']:.1f}"
+        yield f"\nline {change['line']}: chrF2 {chrf}"
+        if change["source"] is not None:
+            yield f"  source     {change['source']}"
+        yield f"  reference  {change['ref']}"
+        yield f"  baseline   {change['baseline_hyp']}"
+        yield f"  system     {change['hyp']}"
+
+
+def _test_row(test: "MetricTest") -> tuple[str, ...]:
+    return (
+        test.metric,
+        f"{test.baseline.score:.2f} ±{test.baseline.half_width:.2f}",
+        f"{test.system.score:.2f} ±{test.system.half_width:.2f}",
+        f"{test.difference:+.2f}",
+        _p_value(test.bootstrap_p),
+        _p_value(test.randomization_p),
+    )
+
+
+def _p_value(p: float | None) -> str:
+    return "-" if p is None else f"{p:.4f}"
+
+
+def _group_text(comparison: "GroupComparison") -> str:
     rows = []
-    for name, result in results.items():
-        label = f"  +{name.rpartition('+')[2]}" if name in changes else name
-        cells = [label]
-        for metric in result.scores.metrics.values():
-            half_width = "" if metric.half_width is None else f" ±{metric.half_width:.2f}"
-            cells.append(f"{metric.score:.2f}{half_width}")
-        cells.append(f"{result.scores.length_ratio:.3f}")
-        if changes:
-            cells.append(f"{changes[name]:+.2f}" if name in changes else "")
-        else:
-            cells.append(f"{result.unk_rate:.1%}")
-            cells.append(f"{result.sentences_per_s:.0f}")
-        rows.append(cells)
-    first = next(iter(results.values())).scores.metrics.values()
-    columns = ["length", "noise"] if changes else ["length", "unk", "sent/s"]
-    legend = [f"{metric.name}  {metric.signature}" for metric in first]
-    if any(metric.interval for metric in first):
-        legend.append("±       half of the 95 % bootstrap interval")
-    legend.append("length  of the translations, divided by the references'")
-    if changes:
-        legend.append("noise   BLEU less that of the clean test set")
-    else:
-        legend.append("unk     share of the source tokens that the vocabulary lacks")
-    head = ["", *(metric.name for metric in first), *columns]
-    return "\n".join([table_text(head, rows), "", *legend])
+    for test in comparison.tests:
+        spreads = [
+            f"{each.mean:.2f} ±{each.deviation:.2f}" for each in (test.baseline, test.system)
+        ]
+        p_values = (f"{test.seeds_p:.4f}", f"{test.sentences_p:.4f}")
+        rows.append((test.metric, *spreads, f"{test.difference:+.2f}", *p_values))
+    head = ("", "baseline", "system", "difference", "p (trainings)", "p (sentences)")
+    return "\n".join(
+        [
+            f"{comparison.test_set}  {len(comparison.baseline)} trainings of each",
+            f"baseline  {', '.join(comparison.baseline)}",
+            f"system    {', '.join(comparison.system)}",
+            "",
+            table_text(head, rows),
+            "",
+            "mean ± standard deviation; p (trainings) by permutation of the trainings, "
+            "p (sentences) by paired randomization",
+            *(f"{test.metric}  {test.signature}" for test in comparison.tests),
+        ]
+    )
+
+
+@command(
+    app,
+    "score runs/sample --src german.txt --tgt english.txt --normalize",
+    flags=MODEL_FLAGS,
+    settings="decoding.KEY=VALUE",
+)
+def score(
+    runs: ModelPaths,
+    src: Annotated[str, typer.Option("--src", metavar="FILE", help="Sources; - is stdin.")],
+    tgt: Annotated[
+        str,
+        typer.Option("--tgt", metavar="FILE", help="Their translations, line by line; - is stdin."),
+    ],
+    settings: list[str],
+    as_json: bool,
+    normalize: Annotated[
+        bool,
+        typer.Option(
+            "--normalize",
+            "--normalise",
+            help="Divide by the number of target tokens, </s> included.",
+        ),
+    ] = False,
+    checkpoint: Checkpoint = "best",
+) -> None:
+    """Print the log-probability of given translations.
+
+    Natural logarithms, line by line.
+    """
+    options = decoding_options(settings, checkpoint)
+    from mt_cli.runs.run import open_models
+    from mt_cli.translation.lines import check_aligned
+    from mt_cli.translation.scorer import PairScorer
+    from mt_cli.translation.streams import LINES_TOGETHER, line_chunks, open_source
+
+    if src == tgt == "-":
+        raise UsageError("--src and --tgt cannot both be stdin; name a file for one")
+    sources: list[str] = []
+    targets: list[str] = []
+    with open_source(src) as src_file, open_source(tgt) as tgt_file:
+        for lines in line_chunks(src_file, side="source"):
+            sources += lines
+        for lines in line_chunks(tgt_file, side="translation"):
+            targets += lines
+    check_aligned(Path(tgt), targets, src, sources)
+    scorer = PairScorer.of_runs(open_models(runs), options)
+    # On a terminal, the scores themselves show how far it is.
+    is_hidden = is_terminal(sys.stdout)
+    with progress_shown("scoring", unit="lines", total=len(sources), is_hidden=is_hidden) as update:
+        for begin in range(0, len(sources), LINES_TOGETHER):
+            part = slice(begin, begin + LINES_TOGETHER)
+            scores = scorer.score(sources[part], targets[part], first_line=begin + 1)
+            lines = []
+            for source, target, score in zip(sources[part], targets[part], scores, strict=True):
+                log_prob, num_tokens = score
+                value = log_prob / num_tokens if normalize else log_prob
+                document = {
+                    "source": source,
+                    "translation": target,
+                    "score": value,
+                    "log_prob": log_prob,
+                    "tokens": num_tokens,
+                }
+                lines.append(json_text(document) if as_json else f"{value:.4f}")
+            print_lines("\n".join(lines))
+            update(len(lines))

@@ -1,37 +1,15 @@
 """`mt-cli export`."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from mt_cli.cli.app import app, command
-from mt_cli.cli.flags import Checkpoint, OutputFlags, PreparedDir, RunPath, Threads
+from mt_cli.cli.flags import Checkpoint, PreparedDir, RunPath
 from mt_cli.config.schema import ExportTarget, Quantization
 from mt_cli.errors import CheckFailedError
 from mt_cli.machine.terminal import print_result
-
-
-@dataclass(frozen=True)
-class FormatFlags:
-    """For what the model is exported, and how its matrices are stored."""
-
-    to: Annotated[
-        ExportTarget,
-        typer.Option(
-            help="ctranslate2 is a faster engine, whose package it needs; argos adds a package for "
-            "Argos Translate and LibreTranslate; run is a small copy of RUN."
-        ),
-    ]
-    quantization: Annotated[
-        Quantization,
-        typer.Option(
-            metavar="NAME",
-            help="How matrices are stored: none (float32), int8, int8_float32, int8_float16, "
-            "int8_bfloat16, int16, float16 or bfloat16. With --to run: none or float16.",
-        ),
-    ] = "none"
 
 
 @command(app, "export runs/sample exported --to ctranslate2 --quantization int8")
@@ -41,14 +19,32 @@ def export(
         Path,
         typer.Argument(metavar="DIR", help="New folder; it will hold all that translating needs."),
     ],
-    target: FormatFlags,
-    output: OutputFlags,
+    as_json: bool,
+    to: Annotated[
+        ExportTarget,
+        typer.Option(
+            "--to",
+            help="ctranslate2 is a faster engine, whose package it needs; argos adds a package for "
+            "Argos Translate and LibreTranslate; run is a small copy of RUN.",
+        ),
+    ],
+    quantization: Annotated[
+        Quantization,
+        typer.Option(
+            "--quantization",
+            metavar="NAME",
+            help="How matrices are stored: none (float32), int8, int8_float32, int8_float16, "
+            "int8_bfloat16, int16, float16 or bfloat16. With --to run: none or float16.",
+        ),
+    ] = "none",
     checkpoint: Checkpoint = "best",
     data: PreparedDir = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an earlier export in DIR.")
     ] = False,
-    threads: Threads = None,
+    threads: Annotated[
+        int, typer.Option("--threads", min=0, metavar="N", help="CPU threads of the proof.")
+    ] = 0,
 ) -> None:
     """Convert a model for another engine, or make a small copy.
 
@@ -60,16 +56,18 @@ def export(
     done = export_run(
         run,
         folder,
-        to=target.to,
+        to=to,
         checkpoint=checkpoint,
-        quantization=target.quantization,
+        quantization=quantization,
         data_dir=data,
-        threads=threads or 0,
+        threads=threads,
         overwrite=overwrite,
     )
-    print_result(str(done), done, as_json=output.as_json)
+    text = str(folder)
+    if done.proof is not None:
+        text += f"\nval  identical  {done.proof['identical']} of {done.proof['n']} lines"
+    print_result(text, done, as_json=as_json)
     if done.is_refuted:
         raise CheckFailedError(
-            f"{folder}: only the lines counted above are the same, though the weights are not "
-            "quantized; do not use it, and report this as a bug"
+            f"{folder}: differs from the run by more than rounding; do not use it"
         )

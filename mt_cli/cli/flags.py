@@ -1,30 +1,25 @@
-"""Flags that several commands share, once each, so that a flag means the same in every command.
+"""Arguments and flags that several commands share, once each, so that they mean the same in all.
 
-A group is a dataclass; a command takes it as one parameter, and `expanded` shows Typer its flags.
+Most flags stand for a key of the config, as `--set` does: `DECODING_FLAGS` and `TRAINING_FLAGS` are
+the tables, and the help is the key's own.
 """
 
-import functools
-import inspect
-import math
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from collections.abc import Mapping, Sequence
+from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from annotated_types import Ge
 
 from mt_cli.config.load import command_line, config_name, parse_setting
-from mt_cli.config.schema import BACKENDS, Column, DecodingConfig, Device, Precision
-from mt_cli.errors import ConfigError, UsageError
+from mt_cli.config.schema import BACKENDS, Config
+from mt_cli.errors import UsageError
 
 if TYPE_CHECKING:  # torch is imported when something is translated
-    from mt_cli.evaluation.test_sets import EvalChoice
+    from mt_cli.evaluation.evaluate import EvalChoice
     from mt_cli.translation.options import DecodingOptions
-
-T = TypeVar("T")
-EXAMPLE_SETTING = "decoding.min_len=3"
 
 ConfigPath = Annotated[
     Path,
@@ -34,12 +29,6 @@ ConfigPath = Annotated[
     ),
 ]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/sample.")]
-RunPaths = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="RUN...", help="A run folder, such as runs/sample; several runs form an ensemble."
-    ),
-]
 ModelPaths = Annotated[
     list[Path],
     typer.Argument(
@@ -51,255 +40,162 @@ OptionalModelPaths = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="[RUN]...",
-        help="A run folder such as runs/sample, an exported model, or multi30k-tiny, the model "
-        "that comes along; several runs form an ensemble.",
-    ),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="SECTION.KEY=VALUE", help="Overrides a value of the config file."
-    ),
-]
-DeviceFlag = Annotated[
-    Device | None, typer.Option("--device", help="auto takes a GPU if there is one.")
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(
-        "--threads", min=1, metavar="N", help="CPU threads; by default the config's, or one a core."
+        help="A run folder, an exported model, or multi30k-tiny, which comes along; several form "
+        "an ensemble.",
     ),
 ]
 Checkpoint = Annotated[
     str,
-    typer.Option(
-        "--checkpoint", metavar="NAME", help="best, last, or a folder in RUN/checkpoints."
-    ),
+    typer.Option("--checkpoint", metavar="NAME", help="best, last, or a folder's name."),
 ]
 PreparedDir = Annotated[
     Path | None,
     typer.Option("--data", metavar="DIR", help="Prepared folder, if it has moved."),
 ]
+Splits = Annotated[
+    list[str] | None,
+    typer.Option("--split", metavar="NAME", help="Split to score; every test split by default."),
+]
+Sources = Annotated[
+    Path | None, typer.Option("--src", metavar="FILE", help="Sources of your own, with --ref.")
+]
+References = Annotated[
+    Path | None, typer.Option("--ref", metavar="FILE", help="Their references, line by line.")
+]
+TestSetData = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="Prepared folder, if it has moved, or that of Multi30k's own files.",
+    ),
+]
+Noise = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--noise",
+        metavar="KINDS",
+        help="Score each test set also with noise in its sources: all, or some of lower, "
+        "capitals, title, accents, typos, punctuation, mixed, join, with commas.",
+    ),
+]
 
 
-@dataclass(frozen=True)
-class OutputFlags:
-    """How a command talks."""
+def test_set_choice(
+    split: Sequence[str] | None,
+    src: Path | None,
+    ref: Path | None,
+    data: Path | None,
+    noise: Sequence[str] | None,
+) -> "EvalChoice":
+    """The test sets that these flags choose."""
+    from mt_cli.evaluation.evaluate import EvalChoice
 
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout in place of text.")] = (
-        False
-    )
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Show only warnings and errors on stderr.")
-    ] = False
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Details on stderr.")] = False
-
-
-@dataclass(frozen=True)
-class TestSetFlags:
-    """Which test sets are translated."""
-
-    split: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Split to score; every test split by default."),
-    ] = None
-    src: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Sources of your own, with --ref.")
-    ] = None
-    ref: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Their references, line by line.")
-    ] = None
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Prepared folder, if it has moved, or that of Multi30k's own files."
-        ),
-    ] = None
-
-    noise: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KINDS",
-            help="Score each test set also with noise in its sources: all, or some of lower, "
-            "capitals, title, accents, typos, punctuation, mixed, join, with commas.",
-        ),
-    ] = None
-
-    def choice(self) -> "EvalChoice":
-        """The choice that these flags give."""
-        from mt_cli.evaluation.test_sets import EvalChoice
-
-        noise = ",".join(self.noise or ()) or ()
-        return EvalChoice.of(self.split or (), self.src, self.ref, self.data, noise)
+    return EvalChoice.of(split or (), src, ref, data, ",".join(noise or ()) or ())
 
 
-def _search_option(key: str, metavar: str | None = None) -> Any:  # noqa: ANN401 — Typer's own type
-    """The flag of a key of `[decoding]`; its help is the first sentence of the key's docstring."""
-    field = DecodingConfig.model_fields[key]
-    text = " ".join((field.description or "").split())
-    sentence = re.split(r"\. (?=[A-Z])", text)[0].rstrip(".")
-    least = next((rule.ge for rule in field.metadata if isinstance(rule, Ge)), None)
-    assert least is None or isinstance(least, int | float)
-    return typer.Option(metavar=metavar, min=least, help=f"{sentence}.")
+# Flags that stand for a key: the key, what follows the flag, and perhaps the value it gives
+
+MODEL_FLAGS = {
+    "--batch-size": ("decoding.batch_size", "N"),
+    "--precision": ("decoding.precision", "fp32|bf16|fp16"),
+    "--backend": ("model.backend", "|".join(BACKENDS)),
+    "--device": ("runtime.device", "auto|cpu|cuda|mps"),
+    "--threads": ("runtime.threads", "N"),
+}
+DECODING_FLAGS = {
+    "--beam-size": ("decoding.beam_size", "N"),
+    "--length-penalty": ("decoding.length_penalty", "A"),
+    **MODEL_FLAGS,
+}
+RARE_DECODING_FLAGS = {
+    "--no-repeat-ngram": ("decoding.no_repeat_ngram", "N"),
+    "--replace-unk": ("decoding.replace_unk", "=true"),
+    "--no-replace-unk": ("decoding.replace_unk", "=false"),
+    "--sample": ("decoding.temperature", "=1.0"),
+    "--temperature": ("decoding.temperature", "X"),
+    "--top-k": ("decoding.top_k", "K"),
+    "--top-p": ("decoding.top_p", "P"),
+    "--seed": ("decoding.seed", "N"),
+    "--rerank-with": ("decoding.rerank_with", "RUN"),
+    "--rerank-weights": ("decoding.rerank_weights", "LAMBDA,MU"),
+}
+"""They work, and stand in docs/commands.md; the help of a command is for what people need."""
+TRAINING_FLAGS = {
+    "--init-from": ("training.init_from", "RUN"),
+    "--max-steps": ("training.max_steps", "N"),
+    "--seed": ("runtime.seed", "N"),
+    "--device": ("runtime.device", "auto|cpu|cuda|mps"),
+    "--threads": ("runtime.threads", "N"),
+    "--precision": ("runtime.precision", "auto|fp32|bf16|fp16"),
+}
+FlagTable = Mapping[str, tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class SearchFlags:
-    """What a search looks for; `--set` gives the keys of `[decoding]` that have no flag."""
-
-    beam_size: Annotated[int | None, _search_option("beam_size", "N")] = None
-    length_penalty: Annotated[float | None, _search_option("length_penalty", "A")] = None
-    no_repeat_ngram: Annotated[int | None, _search_option("no_repeat_ngram", "N")] = None
-    replace_unk: Annotated[bool | None, _search_option("replace_unk")] = None
-    decoding_settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="decoding.KEY=VALUE", help="Any other key of the config's [decoding]."
-        ),
-    ] = None
-
-    def settings(self) -> dict[str, object]:
-        """The keys of `[decoding]` that `--set` gives."""
-        search: dict[str, object] = {}
-        for setting in self.decoding_settings or ():
-            path, value = parse_setting(setting, example=EXAMPLE_SETTING)
-            if path[:-1] != ("decoding",):
-                raise ConfigError(
-                    f"--set {setting!r}: expected decoding.KEY=VALUE, such as {EXAMPLE_SETTING}"
-                )
-            search[path[-1]] = value
-        return search
-
-
-@dataclass(frozen=True)
-class ModelFlags:
-    """Which checkpoint computes, and how."""
-
-    batch_size: Annotated[int | None, _search_option("batch_size", "N")] = None
-    precision: Annotated[Precision | None, _search_option("precision")] = None
-    backend: Annotated[
-        str | None,
-        typer.Option(
-            metavar="|".join(BACKENDS),
-            help="Layers to decode with; by default those that the model was trained with.",
-        ),
-    ] = None
-    checkpoint: Checkpoint = "best"
-    device: DeviceFlag = None
-    threads: Threads = None
-
-    def options(self) -> "DecodingOptions":
-        """The options that these flags give."""
-        return self._options({})
-
-    def _options(self, settings: Mapping[str, object]) -> "DecodingOptions":
-        """These options and the keys of `[decoding]` in `settings`."""
-        from mt_cli.translation.options import DecodingOptions
-
-        search = dict(settings)
-        for key in DecodingConfig.model_fields:
-            value = getattr(self, key, None)
-            if value is not None:
-                search[key] = value
-        return DecodingOptions(
-            checkpoint=self.checkpoint,
-            backend=self.backend,
-            device=self.device or "auto",
-            threads=self.threads or 0,
-            search=search,
-            owns_process=True,
+def parameters_of(table: FlagTable, *, is_hidden: bool = False) -> list[Parameter]:
+    """The flags of `table` as Typer takes them."""
+    parameters = []
+    for flag, (key, metavar) in table.items():
+        name = flag.strip("-").replace("-", "_")
+        kind: object = str | None
+        option = typer.Option(flag, metavar=metavar, help=_help_of(key), hidden=is_hidden)
+        if metavar.startswith("="):
+            kind = bool
+            option = typer.Option(flag, help=_help_of(key), hidden=is_hidden)
+        default = False if kind is bool else None
+        annotation = Annotated[kind, option]  # type: ignore[valid-type]
+        parameters.append(
+            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         )
+    return parameters
 
 
-@dataclass(frozen=True)
-class DecodingFlags(ModelFlags, SearchFlags):  # so the help begins with the search
-    """How runs are decoded."""
-
-    def options(self) -> "DecodingOptions":
-        """The options that these flags give."""
-        return self._options(self.settings())
+def setting_parameter(metavar: str) -> Parameter:
+    """`--set`."""
+    option = typer.Option("--set", metavar=metavar, help="Overrides a key of the config.")
+    annotation = Annotated[list[str] | None, option]
+    return Parameter("settings", Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-@dataclass(frozen=True)
-class RerankingFlags:
-    """How another run chooses among translations."""
-
-    rerank_with: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="RUN",
-            help="A run of the other direction that chooses among the beams; "
-            "--beam-size is then 20 by default.",
-        ),
-    ] = None
-    rerank_weights: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LAMBDA,MU",
-            help="For --rerank-with: weights of its log-probability and of each token. "
-            "[default: 0.3,0.25]",
-        ),
-    ] = None
-
-    def added_to(self, options: "DecodingOptions") -> "DecodingOptions":
-        """`options` with the reranking that these flags ask for."""
-        if self.rerank_with is None:
-            if self.rerank_weights is not None:
-                raise UsageError("--rerank-weights is an option of --rerank-with; give that too")
-            return options
-        from mt_cli.translation.options import Reranking
-
-        search = {"beam_size": 20, **options.search}
-        if search["beam_size"] == 1:
-            raise UsageError("--rerank-with chooses among beams; --beam-size has to be 2 or more")
-        reranking = Reranking(self.rerank_with)
-        if self.rerank_weights is not None:
-            try:
-                reverse, length = (float(each) for each in self.rerank_weights.split(","))
-            except ValueError:
-                reverse = length = math.nan
-            if not (math.isfinite(reverse) and math.isfinite(length)):
-                raise UsageError(
-                    f"--rerank-weights {self.rerank_weights!r}: expected two numbers, LAMBDA,MU, "
-                    "such as 0.3,0.25"
-                )
-            reranking = Reranking(self.rerank_with, reverse, length)
-        return replace(options, search=search, reranking=reranking)
+def settings_given(given: dict[str, object], table: FlagTable) -> list[str]:
+    """The settings, as `--set` takes them, of the flags of `table`, taken out of `given`."""
+    settings: list[str] = []
+    for flag, (key, metavar) in table.items():
+        value = given.pop(flag.strip("-").replace("-", "_"))
+        if metavar.startswith("="):
+            if value and not any(each.startswith(f"{key}=") for each in settings):
+                settings.append(f"{key}{metavar}")
+        elif value is not None:
+            # A folder's name stays text, whatever it looks like.
+            text = json.dumps(value, ensure_ascii=False) if metavar == "RUN" else value
+            settings = [each for each in settings if not each.startswith(f"{key}=")]
+            settings.append(f"{key}={text}")
+    return settings
 
 
-def expanded(command: Callable[..., T]) -> Callable[..., T]:
-    """`command` with the flags of each group in place of the parameter that takes the group."""
-    own = inspect.signature(command).parameters
-    groups = {}
-    flags = []
-    for name, parameter in own.items():
-        if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
-            groups[name] = inspect.signature(parameter.annotation).parameters
+def _help_of(path: str) -> str:
+    """The first sentence of a key's docstring."""
+    section, key = path.split(".")
+    model = Config.model_fields[section].annotation
+    text = " ".join((model.model_fields[key].description or "").split())  # type: ignore[union-attr]
+    return re.split(r"\. (?=[A-Z])", text)[0].rstrip(".") + "."
+
+
+def decoding_options(settings: Sequence[str], checkpoint: str) -> "DecodingOptions":
+    """How runs are decoded, by `settings` of `[decoding]` and of the flags above."""
+    from mt_cli.translation.options import DecodingOptions
+
+    search: dict[str, object] = {}
+    others: dict[str, Any] = {}
+    for setting in settings:
+        (*section, key), value = parse_setting(setting)
+        if section == ["decoding"]:
+            search[key] = value
+        elif f"{section[0]}.{key}" in ("model.backend", "runtime.device", "runtime.threads"):
+            others[key] = value
         else:
-            flags.append(parameter)
-    for group in groups.values():  # after the command's own in its help
-        flags += group.values()
-    parameters = [flag.replace(kind=inspect.Parameter.KEYWORD_ONLY) for flag in flags]
-
-    @functools.wraps(command)
-    def call(**given: object) -> T:
-        for name, group in groups.items():
-            values = {flag: given.pop(flag) for flag in group}
-            given[name] = own[name].annotation(**values)
-        return command(**given)
-
-    del call.__wrapped__  # or Typer would look at the parameters of `command`
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {each.name: each.annotation for each in parameters}
-    return call
-
-
-def parse_column(text: str, flag: str) -> Column:
-    """A column as a command line names it: its number from 1, or its name."""
-    column = int(text) if text.isdecimal() and len(text) < 10 else text
-    if not column or not text.isprintable():
-        raise UsageError(f"{flag}: expected a column's number from 1, or its name, found {text!r}")
-    return column
+            raise UsageError(f"--set {setting!r}: expected decoding.KEY, as decoding.beam_size=5")
+    return DecodingOptions(checkpoint, **others, search=search, owns_process=True)
 
 
 def prepared_dir(config: Path) -> Path:
@@ -307,11 +203,12 @@ def prepared_dir(config: Path) -> Path:
     return Path("data") / "prepared" / config_name(config)
 
 
-def prepare_command(config: Path, settings: Sequence[str] | None, *flags: object) -> str:
+def prepare_command(config: Path, settings: Sequence[str], *flags: object) -> str:
     """The command that prepares what `config` and `settings` ask for."""
-    return command_line("prepare", config, *setting_flags(settings), *flags)
+    of_data = [each for each in settings if each.startswith(("data.", "tokenizer."))]
+    return command_line("prepare", config, *setting_flags(of_data), *flags)
 
 
-def setting_flags(settings: Sequence[str] | None) -> list[str]:
+def setting_flags(settings: Sequence[str]) -> list[str]:
     """The words that give `settings` once more."""
-    return [word for setting in settings or () for word in ("--set", setting)]
+    return [word for setting in settings for word in ("--set", setting)]

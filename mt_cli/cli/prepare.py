@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mt_cli.cli.app import app, command
-from mt_cli.cli.flags import ConfigPath, OutputFlags, Settings, prepare_command, prepared_dir
+from mt_cli.cli.flags import ConfigPath, prepare_command, prepared_dir
 from mt_cli.config.load import load_config
 from mt_cli.machine.terminal import print_result
 
@@ -22,7 +22,8 @@ log = logging.getLogger(__name__)
 )
 def prepare(
     config: ConfigPath,
-    output: OutputFlags,
+    settings: list[str],
+    as_json: bool,
     source: Annotated[
         Path | None,
         typer.Option("--from", metavar="DIR", help="Folder that holds the corpus files already."),
@@ -38,41 +39,42 @@ def prepare(
     workers: Annotated[
         int, typer.Option(min=0, metavar="N", help="Processes, 16 at most; 0 chooses by size.")
     ] = 0,
-    settings: Settings = None,
 ) -> None:
     """Get, clean and encode a corpus.
 
     Downloads or finds it, filters it, learns its vocabularies, and writes encoded splits.
     Prints the prepared folder's path; with --json, the report on the corpus too.
     """
-    loaded = load_config(config, settings or ())
-    from mt_cli.data.corpora import TranslatedPairs
+    loaded = load_config(config, settings)
+    from mt_cli.data.corpora import MadeFiles
     from mt_cli.data.prepare import prepare_corpus
-    from mt_cli.runs.opening import run_with_tokenizer, runs_trained_on
+    from mt_cli.runs.run import run_with_tokenizer, runs_trained_on
 
     parent = run_with_tokenizer(loaded)
 
-    def made() -> dict[str, TranslatedPairs]:
+    def made() -> MadeFiles:
         if not any(more.translate_with for more in loaded.data.more.values()):
             return {}
         from mt_cli.translation.back_translation import make_pairs  # which imports torch
 
         return make_pairs(loaded, source=source, offline=offline)
 
-    result = prepare_corpus(
+    folder = prepared_dir(config)
+    report, is_new = prepare_corpus(
         loaded,
-        out=prepared_dir(config),
+        out=folder,
         given=None if parent is None else parent.tokenizers,
         source=source,
         offline=offline,
         force=force,
         workers=workers,
-        needed_by=runs_trained_on(prepared_dir(config)),
+        needed_by=runs_trained_on(folder),
         make_pairs=made,
     )
-    if not result.is_new:
+    if not is_new:
         again = prepare_command(
             config, settings, *(() if source is None else ("--from", source)), "--force"
         )
-        log.info("%s: nothing has changed; to prepare it again: %s", result.folder, again)
-    print_result(result.folder, result, as_json=output.as_json)
+        log.info("%s: nothing has changed; to prepare it again: %s", folder, again)
+    document = {"folder": folder, "is_new": is_new, "report": report}
+    print_result(folder, document, as_json=as_json)

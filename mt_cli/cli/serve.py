@@ -5,8 +5,14 @@ from typing import Annotated
 import typer
 
 from mt_cli.cli.app import app, command
-from mt_cli.cli.flags import DecodingFlags, OptionalModelPaths, OutputFlags
-from mt_cli.errors import ResourceError
+from mt_cli.cli.flags import (
+    DECODING_FLAGS,
+    RARE_DECODING_FLAGS,
+    Checkpoint,
+    OptionalModelPaths,
+    decoding_options,
+)
+from mt_cli.machine.process import import_extra
 from mt_cli.machine.terminal import print_result
 
 
@@ -14,42 +20,51 @@ from mt_cli.machine.terminal import print_result
     app,
     "serve runs/sample",
     "serve runs/sample --port 8000 --cors-origin https://example.org",
+    flags=DECODING_FLAGS,
+    rare_flags=RARE_DECODING_FLAGS,
+    settings="decoding.KEY=VALUE",
 )
 def serve(
-    output: OutputFlags,
-    decoding: DecodingFlags,
+    settings: list[str],
+    as_json: bool,
     runs: OptionalModelPaths = None,
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Address to listen on; 0.0.0.0 is all.")
+        str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on; 0.0.0.0 is all.")
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, metavar="N", help="Port; 0 is any that is free.")
+        int,
+        typer.Option("--port", min=0, max=65535, metavar="N", help="Port; 0 is any that is free."),
     ] = 8000,
     char_limit: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Characters that a request may hold.")
+        int,
+        typer.Option(
+            "--char-limit", min=1, metavar="N", help="Characters that a request may hold."
+        ),
     ] = 20_000,
     cors_origin: Annotated[
         list[str] | None,
-        typer.Option(metavar="ORIGIN", help="Web site whose scripts may ask; * is every one."),
+        typer.Option(
+            "--cors-origin",
+            metavar="ORIGIN",
+            help="Web site whose scripts may ask; * is every one.",
+        ),
     ] = None,
+    checkpoint: Checkpoint = "best",
 ) -> None:
     """Serve a page to translate on, and the API of LibreTranslate.
 
     Prints the address once it answers. SIGTERM and Ctrl-C let requests finish that have begun.
     """
-    try:
-        from mt_cli.serving import process, server
-    except ImportError as error:
-        raise ResourceError(
-            f"serve needs packages that cannot be imported ({error}); run: "
-            "pip install 'mt_cli[serve]'"
-        ) from error
-    model = server.ServedModel.of(runs or [], decoding.options())
+    for package in ("uvicorn", "starlette"):
+        import_extra(package, extra="serve", needed_by="serve")
+    from mt_cli.serving import server
+
+    model = server.ServedModel.of(runs or [], decoding_options(settings, checkpoint))
     application = server.create_app(model, char_limit=char_limit, cors_origins=cors_origin or ())
-    listener = process.listening_socket(host, port)
-    address = process.address_of(listener)
+    listener = server.listening_socket(host, port)
+    address = server.address_of(listener)
 
     def tell() -> None:
-        print_result(address, {"address": address}, as_json=output.as_json)
+        print_result(address, {"address": address}, as_json=as_json)
 
-    process.serve_until_stopped(application, listener, on_ready=tell)
+    server.serve_until_stopped(application, listener, on_ready=tell)

@@ -19,22 +19,14 @@ from mt_cli.errors import ConfigError
 
 
 def command_line(*words: object) -> str:
-    """A command of this program that an error advises, as a shell takes it."""
-    return f"{program_name()} {shlex.join(map(str, words))}".rstrip()
-
-
-def program_name() -> str:
-    """How the user calls this program: `mt-cli` where a shell finds it, else its path."""
+    """A command of this program that a message advises, as a shell takes it."""
     called = Path(sys.argv[0])
+    program = "mt-cli"
     if called.name == "__main__.py":
-        return "python -m mt_cli"
-    if called.stem != "mt-cli" or not called.is_file():
-        return "mt-cli"
-    found = shutil.which("mt-cli")
-    if found is not None and Path(found).resolve() == called.resolve():
-        return "mt-cli"
-    here = Path.cwd()
-    return shlex.quote(str(called.relative_to(here) if called.is_relative_to(here) else called))
+        program = "python -m mt_cli"
+    elif called.stem == program and shutil.which(program) is None:
+        program = shlex.quote(str(called))
+    return f"{program} {shlex.join(map(str, words))}".rstrip()
 
 
 def explain(error: ValidationError) -> Iterator[str]:
@@ -108,21 +100,16 @@ def bundled_configs() -> dict[str, Path]:
 
 
 def find_config(name: Path) -> Path:
-    """The file that `name` stands for: itself, a run's config, `NAME.toml`, or a bundled config.
+    """The file that `name` stands for: itself, a run's config, or a bundled config.
 
     Raises:
         ConfigError: there is none; the error says what there is.
     """
     bundled = bundled_configs()
-    for path in (name / RUN_CONFIG, name, Path(f"{name}.toml"), bundled.get(name.as_posix(), name)):
+    for path in (name / RUN_CONFIG, name, bundled.get(name.as_posix(), name)):
         if os.path.isfile(path):  # noqa: PTH113 — text may be too long for a name
             return path
-    if name.suffix or os.path.isdir(name):  # noqa: PTH112
-        return name  # whoever reads it says what is wrong with that
-    raise ConfigError(
-        f"{name}: no such config file, and no config of that name comes with mt-cli; "
-        f"these do: {', '.join(bundled)}"
-    )
+    raise ConfigError(f"{name}: no such config; these come with mt-cli: {', '.join(bundled)}")
 
 
 def config_name(name: Path) -> str:
@@ -134,14 +121,11 @@ def config_name(name: Path) -> str:
         ConfigError: there is no such config.
     """
     path = find_config(name)
-    if path.name == RUN_CONFIG and is_run(path.parent):
-        return path.resolve().parent.name
-    return path.stem
+    return path.resolve().parent.name if is_run(path.parent) else path.stem
 
 
 def is_run(folder: Path) -> bool:
     """Whether `folder` has what a run folder has."""
-    # `os.path`, because text that somebody forgot --text for may be too long for a name.
     names = (RUN_CONFIG, "manifest.json")
     return all(os.path.isfile(folder / name) for name in names)  # noqa: PTH113
 
@@ -188,8 +172,8 @@ def dump_config(config: Config, *, only_set: bool = False) -> str:
 
 def differences(one: Config, other: Config) -> dict[str, tuple[object, object]]:
     """Both values of each key that differs, by its path; None is that of a key that one lacks."""
-    first = dict(_flat(one.model_dump(mode="json")))
-    second = dict(_flat(other.model_dump(mode="json")))
+    first = flat(one)
+    second = flat(other)
     found = {}
     for path in dict.fromkeys([*first, *second]):
         if first.get(path) != second.get(path):
@@ -197,8 +181,12 @@ def differences(one: Config, other: Config) -> dict[str, tuple[object, object]]:
     return found
 
 
+def flat(config: Config) -> dict[str, object]:
+    """The value of each key, by its path."""
+    return dict(_flat(config.model_dump(mode="json")))
+
+
 def _flat(tables: Mapping[str, object], *, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Path and value of each key, those of inner tables too."""
     for key, value in tables.items():
         if isinstance(value, dict):
             yield from _flat(value, prefix=f"{prefix}{key}.")
@@ -210,20 +198,12 @@ def read_toml(path: Path) -> dict[str, object]:
     """The tables of the TOML file `path`.
 
     Raises:
-        ConfigError: it cannot be read, or is no TOML.
+        ConfigError: it is no TOML.
     """
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_CONFIG_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: cannot be read: {error.strerror}; a config is a TOML file, such as "
-            "configs/sample.toml"
-        ) from error
+    with path.open("rb") as file:
+        content = file.read(MAX_CONFIG_BYTES + 1)
     if len(content) > MAX_CONFIG_BYTES or not content.strip():
-        raise ConfigError(
-            f"{path}: {len(content):,} bytes or more; a config is a TOML file of some lines"
-        )
+        raise ConfigError(f"{path}: {len(content):,} bytes; a config is a TOML file of some lines")
     try:
         # utf-8-sig: some editors begin a file with a byte order mark, which TOML forbids.
         return tomllib.loads(content.decode("utf-8-sig"))
@@ -245,10 +225,8 @@ def _with_overrides(tables: Mapping[str, object], overrides: Iterable[str]) -> d
     return merged
 
 
-def parse_setting(
-    setting: str, *, example: str = "training.max_epochs=3"
-) -> tuple[tuple[str, ...], object]:
-    """Path and value of `section.key=value`, of which `example` is one that the user may give.
+def parse_setting(setting: str) -> tuple[tuple[str, ...], object]:
+    """Path and value of `section.key=value`.
 
     Raises:
         ConfigError: it is no such text.
@@ -256,7 +234,7 @@ def parse_setting(
     path, equals, text = setting.partition("=")
     keys = tuple(part.strip() for part in path.split("."))
     if not equals or len(keys) < 2 or not all(keys):
-        raise ConfigError(f"--set {setting!r}: expected section.key=value, such as {example}")
+        raise ConfigError(f"--set {setting!r}: expected KEY=VALUE, as decoding.beam_size=5")
     try:
         table = tomllib.loads(f"value = {text.strip()}")
     except (ValueError, RecursionError):  # the text itself, so that shells need no inner quotes

@@ -29,11 +29,9 @@ AUGMENT = f"{MORE}augment"
 """The noisy copies that `[data.augment]` adds."""
 LANGUAGE_PATTERN = r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*$"
 SPLIT_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
-TAG_PATTERN = r"^\S*$"
 MEANINGS = {
     LANGUAGE_PATTERN: "a language code such as de, hsb or zh-TW",
     SPLIT_PATTERN: "a name of letters, digits, _, - and ., such as test_2016",
-    TAG_PATTERN: "one word, without spaces",
 }
 
 
@@ -60,9 +58,7 @@ def _check_count_or_share(value: object) -> object:
     is_share = isinstance(value, float) and 0 <= value < 1
     if not is_count and not is_share:
         found = json.dumps(value, default=str)
-        raise ValueError(
-            f"expected a whole number such as 400, or a share below 1 such as 0.1, found {found}"
-        )
+        raise ValueError(f"expected a whole number, or a share below 1 such as 0.1, found {found}")
     return value
 
 
@@ -82,9 +78,17 @@ def _check_number_or_name(value: object) -> object:
     return value
 
 
-def check_utf8(path: Path) -> Path:
-    """`path`, if a config can hold it."""
-    if str(path) != str(path).encode(errors="replace").decode():
+def _as_numbers(value: object) -> object:
+    return list(map(float, value.split(","))) if isinstance(value, str) else value
+
+
+def is_utf8(path: Path) -> bool:
+    """Whether a config can hold `path`."""
+    return str(path) == str(path).encode(errors="replace").decode()
+
+
+def _check_utf8(path: Path) -> Path:
+    if not is_utf8(path):
         raise ValueError("its name is not UTF-8, and a config cannot hold it; rename it")
     return path
 
@@ -98,7 +102,7 @@ Language = Annotated[str, Field(pattern=LANGUAGE_PATTERN)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 # TOML has neither paths nor tuples, the two places where strictness gives way.
-FilePath = Annotated[Path, Field(strict=False), AfterValidator(check_utf8)]
+FilePath = Annotated[Path, Field(strict=False), AfterValidator(_check_utf8)]
 FilePaths = Annotated[
     tuple[FilePath, ...],
     Field(strict=False),
@@ -109,7 +113,8 @@ FilePaths = Annotated[
 Column = Annotated[int | str, BeforeValidator(_check_number_or_name)]
 """A column's number, from 1, or its name."""
 Splits = Annotated[tuple[SplitName, ...], Field(strict=False)]
-Decays = Annotated[tuple[Probability, Probability], Field(strict=False)]
+Numbers = Annotated[tuple[float, float], Field(strict=False), BeforeValidator(_as_numbers)]
+"""Two numbers; a flag gives them as `0.3,0.25`."""
 CountOrShare = Annotated[int | float, BeforeValidator(_check_count_or_share)]
 """`400` is a number of something, `0.1` a share of all there are."""
 
@@ -199,8 +204,6 @@ class MorePairsConfig(ColumnsConfig):
     """How it searches: greedily, with a `beam` of 5, or it draws a `sample` at random."""
     share: float = Field(default=1.0, gt=0, le=100)
     """How much of them an epoch sees: 0.5 is another half each time, 2 is all of them twice."""
-    tag: str = Field(default="", pattern=TAG_PATTERN)
-    """A word before each source line, by which the model tells them apart (Caswell et al. 2019)."""
 
     @property
     def given_side(self) -> Side:
@@ -231,54 +234,31 @@ class FilterConfig(Section):
     """Leave out pairs whose longer side has more than this many times the characters of the
     shorter; 0 is off.
     """
-    min_chars: int = Field(default=0, ge=0, le=MAX_COUNT)
-    """Leave out pairs with a side of fewer characters."""
-    max_chars: int = Field(default=0, ge=0, le=MAX_COUNT)
-    """Leave out pairs with a side of more characters; 0 is off."""
     languages: bool = False
     """Leave out pairs with a side that py3langid takes for another language."""
 
     def _problems(self) -> Iterator[str]:
         if 0 < self.max_ratio < 1:
             yield f"max_ratio must be 0 or at least 1, found {self.max_ratio:g}"
-        if 0 < self.max_chars < self.min_chars:
-            yield f"max_chars {self.max_chars} is less than min_chars {self.min_chars}"
 
 
 class AugmentConfig(Section):
-    """`[data.augment]`: noisy copies of training pairs, as one more part of the training data.
+    """`[data.augment]`: noisy copies of training pairs, as one more part of the training data."""
 
-    Only sources change. Each kind's number is the share of the pairs that get such a copy.
+    kinds: dict[NoiseKind, Share] = Field(default_factory=dict)
+    """`[data.augment.kinds]`: the share of the pairs that get a copy of each kind: `lower`,
+    `capitals` and `title` case, without `accents`, with `typos`, without `punctuation` or with odd
+    one, `mixed`, and `join`: two or three neighbouring pairs as one. Else only sources change.
     """
-
-    lower: Share = 0.0
-    """Without capitals."""
-    capitals: Share = 0.0
-    """In capitals."""
-    title: Share = 0.0
-    """Each word with a capital."""
-    accents: Share = 0.0
-    """Without accents, as the language is typed without them: ä as ae in German."""
-    typos: Share = 0.0
-    """With a typing error for each twelve words that were begun."""
-    punctuation: Share = 0.0
-    """Without the final mark, with a space before it, or with two of them."""
-    mixed: Share = 0.0
-    """In lower case or in capitals, and with one or two of `accents`, `typos` and `punctuation`."""
-    join: Share = 0.0
-    """Two or three neighbouring pairs as one, so both sides change."""
     parts: Splits = (TRAIN,)
     """Which pairs are copied: `train`, and names of `[data.more]`."""
     share: float = Field(default=1.0, gt=0, le=100)
     """How much of the copies an epoch sees: 0.5 is another half each time."""
-    seed: int = Field(default=1, ge=0, lt=2**63)
-    """Seed of the choice of pairs, and of the noise."""
 
     @property
     def shares(self) -> dict[NoiseKind, float]:
-        """The kinds that are used, with their shares."""
-        shares: dict[NoiseKind, float] = {kind: getattr(self, kind) for kind in get_args(NoiseKind)}
-        return {kind: share for kind, share in shares.items() if share}
+        """The kinds that are used, with their shares, in an order that no file changes."""
+        return {kind: self.kinds[kind] for kind in get_args(NoiseKind) if self.kinds.get(kind)}
 
 
 class DataConfig(Section):
@@ -302,18 +282,8 @@ class DataConfig(Section):
     """Language code of the target side."""
     lowercase: bool = False
     """Lower-case both sides, and the references when scoring."""
-    unescape: bool = False
-    """Read `&apos;`, `&#228;` and the like in the corpus, as HTML and Moses' tokenizer write some
-    characters, as these characters.
-    """
     max_len: int = Field(default=128, ge=1, le=MAX_LENGTH)
     """Training pairs with a side of more tokens are dropped; other splits keep every line."""
-
-    def tag_of(self, part: str) -> str:
-        """The word before each source line of a part such as `train+back`; empty if it has none."""
-        if not part.startswith(MORE) or part == AUGMENT:
-            return ""
-        return self.more[part.removeprefix(MORE)].tag
 
     def _problems(self) -> Iterator[str]:
         missing = [name for name in (TRAIN, VAL) if name not in self.splits]
@@ -364,7 +334,7 @@ class ModelConfig(Section):
     """`[model]`: the Transformer."""
 
     backend: Backend = "scratch"
-    """`torch` is nn.Transformer, `scratch` our own layers; checkpoints run on either."""
+    """`torch` is nn.Transformer, `scratch` is our own. Their checkpoints run on either."""
     d_model: int = Field(default=256, ge=2, le=MAX_WIDTH)
     """Width of every sublayer's output; even, a multiple of `num_heads`."""
     num_heads: int = Field(default=8, ge=1, le=MAX_WIDTH)
@@ -401,8 +371,6 @@ class ModelConfig(Section):
     """Between the two feed-forward matrices."""
     output_bias: bool = False
     """A bias on the output layer."""
-    init: Literal["xavier", "normal"] = "xavier"
-    """Matrices: `xavier` uniform (Glorot and Bengio 2010), or `normal` with deviation 0.02."""
 
     @property
     def longest_sentence(self) -> int:
@@ -439,10 +407,6 @@ class TrainingConfig(Section):
     """Adam (Kingma and Ba 2015), the same with decoupled weight decay (Loshchilov and Hutter 2019),
     or Muon (Jordan et al. 2024) for the matrices of encoder and decoder, with AdamW for all else.
     """
-    betas: Decays = (0.9, 0.98)
-    """Decay of Adam's two running means; Muon's one decays by 0.95."""
-    eps: float = Field(default=1e-9, gt=0, le=MAX_FLOAT)
-    """Added to Adam's denominator."""
     weight_decay: float = Field(default=0.0, ge=0, le=MAX_FLOAT)
     """Decay of matrices; vectors and embeddings are left alone."""
     schedule: Schedule = "cosine"
@@ -459,10 +423,6 @@ class TrainingConfig(Section):
     """
     clip_norm: float = Field(default=1.0, ge=0, le=MAX_FLOAT)
     """Largest norm of an update's gradient; 0 is no limit."""
-    on_nonfinite: Literal["stop", "skip"] = "stop"
-    """What follows an update whose loss or gradient is NaN or infinite (it never changes the
-    weights): `stop` training, or `skip` it, unless several fail in a row. fp16 always skips.
-    """
     validate_every: int = Field(default=0, ge=0, le=MAX_COUNT)
     """Updates between validations; 0 is once an epoch."""
     best_by: Literal["bleu", "loss"] = "bleu"
@@ -482,19 +442,15 @@ class DecodingConfig(Section):
     """`[decoding]`: how a translation is searched for."""
 
     beam_size: int = Field(default=1, ge=1, le=MAX_LENGTH)
-    """Hypotheses kept of each sentence; 1 is greedy search."""
+    """Hypotheses kept of each sentence; 1 is greedy."""
     length_penalty: float = Field(default=0.0, ge=0, le=10)
-    """Alpha of Wu et al. (2016): 0 ranks by probability alone; higher values favour longer
-    translations.
-    """
+    """Alpha of Wu et al. (2016): more favours longer texts. 0 ranks by probability alone."""
     max_len_factor: float | None = Field(default=None, ge=0, le=MAX_LENGTH)
     """A translation ends after `max_len_factor` · source tokens + `max_len_extra` tokens. Not set:
     1.5, or more where the training pairs' targets are longer than that.
     """
     max_len_extra: int = Field(default=10, ge=1, le=MAX_LENGTH)
     """See `max_len_factor`."""
-    min_len: int = Field(default=0, ge=0, le=MAX_LENGTH)
-    """Smallest number of tokens in a translation, `</s>` not counted; a smaller maximum wins."""
     no_repeat_ngram: int = Field(default=0, ge=0, le=MAX_LENGTH)
     """No sequence of so many tokens occurs twice in a translation; 0 is no limit."""
     capitals: CapitalsReading = "lower"
@@ -504,11 +460,34 @@ class DecodingConfig(Section):
     replace_unk: bool = True
     """Copy the source's word where the vocabulary has none. Subwords know every word."""
     batch_size: int = Field(default=0, ge=0, le=MAX_COUNT)
-    """Sentences decoded together, of like length; 0 is as many as suit the device."""
+    """Sentences decoded together; 0 suits the device. They are of like length."""
     precision: Precision = "fp32"
-    """Of matrix products in decoding, scoring and validation. In 16 bits, a sentence may be
+    """Of matrix products, except those of training. In 16 bits, a sentence may be
     translated differently in another batch or on another machine.
     """
+
+    temperature: float = Field(default=0.0, ge=0, le=1e6)
+    """Above 0, translations are drawn at random: below 1, likely tokens are preferred."""
+    top_k: int = Field(default=0, ge=0, le=MAX_COUNT)
+    """Draw only from so many of the likeliest tokens (Fan et al. 2018); 0 is all."""
+    top_p: Share = 1.0
+    """Draw only from the fewest tokens of this probability (Holtzman et al. 2020)."""
+    seed: int = Field(default=1, ge=0, lt=2**63)
+    """Seed of what is drawn."""
+    rerank_with: FilePath | None = None
+    """A run of the other direction that chooses among the beams, of which it wants many."""
+    rerank_weights: Numbers = (0.3, 0.25)
+    """Lambda and mu of log p(y|x) + lambda log p(x|y) + mu |y|: the score of Yee et al. (2019)
+    without a language model, and with a reward for each token. Tuned on Multi30k's val.
+    """
+
+    def _problems(self) -> Iterator[str]:
+        if self.temperature and self.beam_size > 1:
+            yield "temperature draws translations and beam_size searches for them; set one of them"
+        if not self.temperature and (self.top_k or self.top_p < 1):
+            yield "top_k and top_p need a temperature, such as 1"
+        if self.rerank_with is not None and self.beam_size == 1:
+            yield "rerank_with chooses among beams: beam_size has to be 2 or more, such as 20"
 
 
 class RuntimeConfig(Section):
@@ -526,7 +505,7 @@ class RuntimeConfig(Section):
     graph cannot be captured, updates are made as usual.
     """
     threads: int = Field(default=0, ge=0, le=MAX_THREADS)
-    """CPU threads; 0 means OMP_NUM_THREADS, or one for each core that the process may use."""
+    """CPU threads; 0 is OMP_NUM_THREADS, or all cores that it may use."""
     track: TrackerName = "none"
     """Experiment tracker that gets the curves too: `tensorboard` (files in the run folder),
     `trackio` (on this machine) or `wandb` (Weights & Biases). Each is a package: `pip install
@@ -554,9 +533,3 @@ class Config(Section):
                 f"data.max_len {self.data.max_len} plus <s> or </s> exceeds "
                 f"model.max_len {self.model.max_len}"
             )
-        for name, more in self.data.more.items():
-            if more.tag and self.tokenizer.kind == "spacy":
-                yield (
-                    f"data.more.{name}.tag needs subwords: "
-                    "a vocabulary of words does not contain the tag"
-                )

@@ -1,8 +1,15 @@
-"""Corpora: find, fetch and check the files that a config names, and read pairs of raw lines."""
+"""Corpora: find, fetch and check the files that a config names, and read pairs of raw lines.
 
+Multi30k carries no licence file, so it is downloaded and never redistributed.
+"""
+
+import http.client
 import logging
+import time
+import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib import resources
 from itertools import zip_longest
 from pathlib import Path
 from typing import Protocol
@@ -18,15 +25,91 @@ from mt_cli.config.schema import (
     MorePairsConfig,
     Side,
 )
-from mt_cli.data import multi30k
-from mt_cli.data.files import kind_of, named_kind, text_lines
-from mt_cli.data.multi30k import check_hash, check_pin, fetch_missing
-from mt_cli.data.readers import cells_of, texts_of, values_of
-from mt_cli.errors import ConfigError, DataError, UsageError
-from mt_cli.machine.files import sha256_file
-from mt_cli.text.normalize import unescaped
+from mt_cli.data.readers import (
+    kind_of,
+    named_kind,
+    record_texts,
+    table_cells,
+    text_lines,
+    tmx_texts,
+)
+from mt_cli.errors import ConfigError, DataError, ResourceError, UsageError
+from mt_cli.machine.files import sha256_bytes, sha256_file, write_atomically
 
 log = logging.getLogger(__name__)
+
+DOWNLOADS = Path("data/raw/multi30k")
+COMMIT = "a3d2e0d"
+REPOSITORY = f"https://raw.githubusercontent.com/multi30k/dataset/{COMMIT}/data"
+BASE_URL = f"{REPOSITORY}/task1/raw"
+CAPTIONS_URL = f"{REPOSITORY}/task2/raw"
+ATTEMPTS = 3
+TIMEOUT_S = 30.0
+"""Longest silence of the server."""
+BACKOFF_S = 1.0
+"""Wait before the second attempt; it doubles before each further one."""
+SUMS = resources.files(__package__).joinpath("multi30k.sha256").read_text().splitlines()
+SHA256 = {name: digest for digest, name in map(str.split, SUMS)}
+"""Of Multi30k's files by name, as served (`.gz`) or unpacked; `train.1` to `train.5` are captions.
+"""
+MAX_FILE_BYTES = 1 << 20
+"""Larger than any of them."""
+
+
+def fetch_missing(names: Iterable[Path], base_url: str, *, offline: bool) -> None:
+    """Download the files `names` that are not there yet."""
+    paths = [DOWNLOADS / f"{name}.gz" for name in names]
+    missing = [path for path in paths if not path.is_file()]
+    if missing and offline:
+        raise ResourceError(
+            f"--offline, but in {DOWNLOADS} is no {missing[0].name}; or name a folder with --from"
+        )
+    for path in missing:
+        url = f"{base_url}/{path.name}"
+        log.info("fetching %s", url)
+        download(url, path, sha256=SHA256[path.name], max_bytes=MAX_FILE_BYTES)
+
+
+def check_pin(path: Path) -> None:
+    """Refuse a file of Multi30k, plain or gzipped, that is not as published."""
+    if path.name not in SHA256:
+        raise DataError(f"{path}: only {path.name}.gz can be verified; put that there instead")
+    found = sha256_file(path)
+    if found != SHA256[path.name]:
+        raise DataError(f"{path}: sha256 {found} found, {SHA256[path.name]} expected; get it anew")
+
+
+def download(
+    url: str, path: Path, *, sha256: str, max_bytes: int, backoff_s: float = BACKOFF_S
+) -> None:
+    """Fetch `url` into `path`, which appears only when the hash is right.
+
+    Raises:
+        ResourceError: the network or the server fails, `ATTEMPTS` times.
+        DataError: the server sends a file with another hash, or of more than `max_bytes` bytes.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
+                data = response.read(max_bytes + 1)
+                if len(data) <= max_bytes and response.length:  # fewer came than were announced
+                    raise http.client.IncompleteRead(data, response.length)
+        except (http.client.HTTPException, OSError, ValueError) as error:  # URLError is an OSError
+            reason = str(getattr(error, "reason", None) or error or type(error).__name__)[:200]
+        else:
+            break
+        log.warning("attempt %d of %d: %s: %s", attempt, ATTEMPTS, url, reason)
+        if attempt == ATTEMPTS:
+            raise ResourceError(
+                f"{url}: cannot be fetched: {reason}; or name a folder of the files with --from"
+            )
+        time.sleep(backoff_s * 2 ** (attempt - 1))
+    found = sha256_bytes(data)
+    if found != sha256:
+        raise DataError(f"{url}: sha256 {found} found, {sha256} expected")
+    write_atomically(path, data)
+
+
 RECORDS = ("json", "parquet")
 """Kinds of files with texts under keys."""
 RawPair = tuple[bytes, bytes]
@@ -43,7 +126,6 @@ class SideFiles:
     `tgt`, of a .tmx the source's language or the first other.
     """
     side: Side
-    unescapes: bool = False
 
     def __str__(self) -> str:
         names = ", ".join(str(path) for path in self.paths)
@@ -58,18 +140,15 @@ class SideFiles:
             DataError: a file cannot be read, a line is too long, or has no such column.
         """
         for path in self.paths:
-            lines = self._lines_of(path)
-            yield from map(unescaped, lines) if self.unescapes else lines
-
-    def _lines_of(self, path: Path) -> Iterator[bytes]:
-        if self.column is None and named_kind(path) is None:
-            return text_lines(path)
-        kind = kind_of(path)
-        if kind == "tmx":
-            return texts_of(path, str(self.column or self.side))
-        if kind in RECORDS:
-            return values_of(path, str(self.column or self.side))
-        return cells_of(path, self.column or SIDES.index(self.side) + 1)
+            kind = kind_of(path) if self.column is not None else named_kind(path)
+            if kind is None:
+                yield from text_lines(path)
+            elif kind == "tmx":
+                yield from tmx_texts(path, str(self.column or self.side))
+            elif kind in RECORDS:
+                yield from record_texts(path, str(self.column or self.side))
+            else:
+                yield from table_cells(path, self.column or SIDES.index(self.side) + 1)
 
 
 @dataclass(frozen=True)
@@ -80,7 +159,7 @@ class ParallelText:
     tgt: SideFiles
 
     @staticmethod
-    def of(files: FilesConfig | MorePairsConfig, *, unescapes: bool = False) -> "ParallelText":
+    def of(files: FilesConfig | MorePairsConfig) -> "ParallelText":
         """What `files` name; both sides have to be there."""
         assert files.src is not None
         assert files.tgt is not None
@@ -88,12 +167,11 @@ class ParallelText:
         has_rows = files.src == files.tgt and not kinds.intersection(RECORDS)
         if has_rows and isinstance(files.src_column, str) != isinstance(files.tgt_column, str):
             raise ConfigError(
-                f"{files.src[0]}: src_column and tgt_column must both be names of its first line, "
-                "or neither"
+                f"{files.src[0]}: src_column and tgt_column must both be names, or neither"
             )
         return ParallelText(
-            SideFiles(files.src, files.src_column, "src", unescapes),
-            SideFiles(files.tgt, files.tgt_column, "tgt", unescapes),
+            SideFiles(files.src, files.src_column, "src"),
+            SideFiles(files.tgt, files.tgt_column, "tgt"),
         )
 
     def __str__(self) -> str:
@@ -113,19 +191,9 @@ class ParallelText:
                 num_src = number + (src is not None) + sum(1 for _ in src_lines)
                 num_tgt = number + (tgt is not None) + sum(1 for _ in tgt_lines)
                 raise DataError(
-                    f"{self.tgt}: {num_tgt} lines, but {self.src} has {num_src}; "
-                    "the files must align line by line"
+                    f"{self.tgt}: {num_tgt} lines, but {self.src} has {num_src}; they must align"
                 )
             yield src, tgt
-
-
-@dataclass(frozen=True)
-class TranslatedPairs:
-    """Pairs of which a run has made one side."""
-
-    files: FilesConfig
-    held_out: int
-    """Lines that were left out because a held-out split has them."""
 
 
 class PairSource(Protocol):
@@ -138,11 +206,8 @@ class PairSource(Protocol):
 
 Corpus = Mapping[str, ParallelText]
 """Splits by name, in the config's order, then added training pairs as `train+<name>`."""
-
-
-def tagged(src: bytes, tag: str) -> bytes:
-    """The source line `src` with the word `tag` before it, if there is one."""
-    return f"{tag} ".encode() + src if tag else src
+MadeFiles = Mapping[str, FilesConfig]
+"""By name, the files of those `[data.more]` of which a run has made one side."""
 
 
 def is_trained_on(name: str) -> bool:
@@ -155,12 +220,12 @@ def find_corpus(
     *,
     source: Path | None = None,
     offline: bool = False,
-    made: Mapping[str, TranslatedPairs] | None = None,
+    made: MadeFiles | None = None,
 ) -> Corpus:
     """The files of every split that `config` names; where they are pinned, they are verified.
 
     `source` is a folder that holds them. Without it, Multi30k is read from `DOWNLOADS`, or fetched
-    into it. Pairs that a run translates are there only if `made` has their files.
+    into it. Pairs that a run translates are there only if they are `made`.
 
     Raises:
         UsageError: `source` is given for files that the config names.
@@ -169,33 +234,30 @@ def find_corpus(
         ResourceError: files have to be fetched and cannot be.
     """
     if config.corpus == "files" and source is not None:
-        raise UsageError(
-            "--from is for the files of corpus 'sample' or 'multi30k'; [data.files] names yours"
-        )
-    named, more = _named_files(config), _existing(_more_pairs(config, made or {}))
+        raise UsageError("--from is for corpus sample or multi30k; [data.files] names your files")
+    named = _named_files(config)
+    more = _more_pairs(config, made or {})
+    check_exist(files_of(more).values())
     if config.corpus == "multi30k" and source is None:
-        fetch_missing(
-            files_of(named).values(), multi30k.BASE_URL, multi30k.GZIPPED_SHA256, offline=offline
-        )
-    homes = {"files": Path(), "multi30k": multi30k.DOWNLOADS, "sample": shipped("data/sample")}
+        fetch_missing(files_of(named).values(), BASE_URL, offline=offline)
+    homes = {"files": Path(), "multi30k": DOWNLOADS, "sample": shipped("data/sample")}
     folder = source or homes[config.corpus]
 
     def find(text: SideFiles) -> SideFiles:
         if config.corpus == "files":
             return text
         (name,) = text.paths
-        gzipped, plain = folder / f"{name}.gz", folder / name
-        path = (
-            gzipped if gzipped.is_file() else plain if plain.is_file() else folder / f"{name}[.gz]"
-        )
-        return replace(text, paths=(path,))
+        for path in (folder / f"{name}.gz", folder / name):
+            if path.is_file():
+                return replace(text, paths=(path,))
+        return replace(text, paths=(folder / f"{name}[.gz]",))
 
     own = {split: ParallelText(find(pair.src), find(pair.tgt)) for split, pair in named.items()}
-    corpus = _existing({**own, **more})
+    check_exist(files_of(own).values())
     if config.corpus == "multi30k":
         for path in files_of(own).values():
             check_pin(path)
-    return corpus
+    return {**own, **more}
 
 
 def monolingual_text(
@@ -210,26 +272,25 @@ def monolingual_text(
     more = config.more[name]
     side = more.given_side
     if more.captions is None:
-        paths, column = (
-            (more.src, more.src_column) if side == "src" else (more.tgt, more.tgt_column)
-        )
+        paths = more.src if side == "src" else more.tgt
+        column = more.src_column if side == "src" else more.tgt_column
         assert paths is not None
-        _check_exist(paths)
-        return SideFiles(paths, column, side, config.unescape)
+        check_exist(paths)
+        return SideFiles(paths, column, side)
     lang = config.src_lang if side == "src" else config.tgt_lang
-    files = [Path(f"train.{number}.{lang}") for number in range(1, 6)]
-    if str(files[0]) not in multi30k.CAPTIONS_SHA256:
+    names = [Path(f"train.{number}.{lang}") for number in range(1, 6)]
+    if f"{names[0]}.gz" not in SHA256:
         raise ConfigError(f"data.more.{name}.captions: multi30k has none in '{lang}'")
     if source is None:
-        fetch_missing(files, multi30k.CAPTIONS_URL, multi30k.CAPTIONS_SHA256, offline=offline)
-    paths = tuple((source or multi30k.DOWNLOADS) / f"{file}.gz" for file in files)
-    _check_exist(paths)
+        fetch_missing(names, CAPTIONS_URL, offline=offline)
+    paths = tuple((source or DOWNLOADS) / f"{name}.gz" for name in names)
+    check_exist(paths)
     for path in paths:
-        check_hash(path, multi30k.CAPTIONS_SHA256[path.stem])
+        check_pin(path)
     return SideFiles(paths, None, side)
 
 
-def pinned_hashes(config: DataConfig, made: Mapping[str, TranslatedPairs]) -> dict[str, str] | None:
+def pinned_hashes(config: DataConfig, made: MadeFiles) -> dict[str, str] | None:
     """The known sha256 of each file, by `<split>.<side>`; None if the corpus is not pinned.
 
     It needs none of the corpus's own files. A plain file has the hash of the gzipped one, so that
@@ -237,11 +298,12 @@ def pinned_hashes(config: DataConfig, made: Mapping[str, TranslatedPairs]) -> di
     """
     if config.corpus != "multi30k":
         return None
-    pinned = {
-        key: multi30k.GZIPPED_SHA256[str(name)]
-        for key, name in files_of(_named_files(config)).items()
-    }
-    return pinned | corpus_hashes(_existing(_more_pairs(config, made)))
+    more = _more_pairs(config, made)
+    check_exist(files_of(more).values())
+    pinned = {}
+    for key, name in files_of(_named_files(config)).items():
+        pinned[key] = SHA256[f"{name}.gz"]
+    return pinned | corpus_hashes(more)
 
 
 def corpus_hashes(corpus: Corpus) -> dict[str, str]:
@@ -279,37 +341,34 @@ def files_of(corpus: Corpus) -> dict[str, Path]:
 def _named_files(config: DataConfig) -> Corpus:
     """The two files of each split, as they are called in the corpus's folder."""
     if config.corpus == "files":
-        return {
-            split: ParallelText.of(config.files[split], unescapes=config.unescape)
-            for split in config.splits
-        }
+        return {split: ParallelText.of(config.files[split]) for split in config.splits}
     corpus = {}
     for split in config.splits:
         src = Path(f"{split}.{config.src_lang}")
         tgt = Path(f"{split}.{config.tgt_lang}")
         for path in (src, tgt):
-            if config.corpus == "multi30k" and str(path) not in multi30k.GZIPPED_SHA256:
-                known = ", ".join(multi30k.GZIPPED_SHA256)
-                raise ConfigError(f"data: multi30k has no {path}; known: {known}")
+            if config.corpus == "multi30k" and f"{path}.gz" not in SHA256:
+                known = ", ".join(name for name in SHA256 if name.endswith(".gz"))
+                raise ConfigError(f"data: multi30k has no {path}.gz; known: {known}")
         corpus[split] = ParallelText.of(FilesConfig(src=(src,), tgt=(tgt,)))
     return corpus
 
 
-def _more_pairs(config: DataConfig, made: Mapping[str, TranslatedPairs]) -> Corpus:
+def _more_pairs(config: DataConfig, made: MadeFiles) -> Corpus:
     corpus = {}
     for name, more in config.more.items():
-        files = made[name].files if name in made else more
+        files = made.get(name, more)
         if files.src is not None and files.tgt is not None:
-            corpus[f"{MORE}{name}"] = ParallelText.of(files, unescapes=config.unescape)
+            corpus[f"{MORE}{name}"] = ParallelText.of(files)
     return corpus
 
 
-def _existing(corpus: Corpus) -> Corpus:
-    _check_exist(files_of(corpus).values())
-    return corpus
+def check_exist(paths: Iterable[Path]) -> None:
+    """Make sure that all `paths` are files, which are read several times.
 
-
-def _check_exist(paths: Iterable[Path]) -> None:
+    Raises:
+        DataError: some are not.
+    """
     missing: dict[str, None] = {}  # a set in the order of what is asked
     for path in paths:
         if path.is_dir():

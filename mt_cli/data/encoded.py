@@ -1,27 +1,30 @@
 """Encoded splits: flat arrays of ids and where sentences begin, memory-mapped from disk."""
 
 import errno
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, Self, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
 
-from mt_cli.config.schema import Side
+from mt_cli.config.schema import MAX_LENGTH, DecodingConfig, Side
 from mt_cli.errors import DataError
-from mt_cli.machine.files import write_errors_named
+from mt_cli.machine.files import damage_named
 
+CANNOT_MAP = (errno.ENODEV, errno.EINVAL)
+"""Errors of file systems that cannot map a file into memory, such as shares and FUSE."""
 IDS_TOGETHER = 1 << 22
 """Ids read at a time, so that a memory-mapped corpus need not fit into memory."""
 
 
 IdArray = NDArray[np.uint16] | NDArray[np.int32]
-
-
 IdType = type[np.uint16] | type[np.int32]
 
 
@@ -74,6 +77,55 @@ class EncodedSplit:
         return len(self.src)
 
 
+LENGTHS_SHARE = 0.999
+"""Share of the training pairs whose sources are no longer than `src_tokens`."""
+
+
+FACTORS_SHARE = 0.99
+"""Share of the training pairs whose targets, beside their sources, are no longer than those that
+count.
+"""
+MARGIN = 1.5
+"""How much longer a translation may be than those targets."""
+COMMON = 0.05
+"""Share of the lines of training that makes a number of sentences common."""
+
+
+class TrainingLengths(BaseModel):
+    """How long the lines of training were, and how much longer their translations."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    src_tokens: int = MAX_LENGTH
+    """Nearly all source lines have at most so many tokens."""
+    sentences: int = MAX_LENGTH
+    """Source lines of so many sentences are common."""
+    max_len_factor: float = 1.5
+    """Nearly all targets have at most this many times their source's tokens, and a few more."""
+
+    @staticmethod
+    def of(split: EncodedSplit, num_sentences: Counter[int]) -> "TrainingLengths":
+        """Those of the pairs `split`, whose source lines have `num_sentences`: lines by number."""
+        src = split.src.lengths
+        tgt = split.tgt.lengths
+        factors = (tgt - DecodingConfig().max_len_extra) / np.maximum(src, 1)
+        # "higher" gives what some line has, never a value between two.
+        longest = np.quantile(src, LENGTHS_SHARE, method="higher")
+        factor = MARGIN * np.quantile(factors, FACTORS_SHARE, method="higher")
+        common = 1
+        num_lines = 0
+        for number in sorted(num_sentences, reverse=True):
+            num_lines += num_sentences[number]
+            if num_lines >= COMMON * num_sentences.total():
+                common = max(1, number)
+                break
+        return TrainingLengths(
+            src_tokens=int(longest),
+            sentences=common,
+            max_len_factor=max(TrainingLengths().max_len_factor, round(float(factor), 2)),
+        )
+
+
 def lines_path(folder: Path, split: str, side: Side) -> Path:
     """Path of the raw lines of a side."""
     return folder / f"{split}.{side}.txt"
@@ -102,92 +154,60 @@ def _open_side(ids_path: Path, offsets_path: Path) -> Sentences:
     offsets = cast("NDArray[np.int64]", _map(offsets_path, np.int64))
     spans_ids = len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == len(ids)
     if not spans_ids or bool((np.diff(offsets) < 0).any()):
-        raise DataError(
-            f"{offsets_path}: not where the sentences of {len(ids):,} ids begin; prepare again"
-        )
+        raise DataError(f"{offsets_path}: does not fit {len(ids):,} ids; prepare again")
     return Sentences(ids, offsets)
 
 
-CANNOT_MAP = (errno.ENODEV, errno.EINVAL, errno.EACCES, errno.EPERM, errno.ENOSYS)
-"""Errors of file systems, such as some of FUSE's, that cannot map files into memory."""
-
-
 def _map(path: Path, *types: type[np.generic]) -> NDArray[np.generic]:
-    try:
+    load = partial(np.load, path, allow_pickle=False)
+    with damage_named(path, "array of ids", ValueError, TypeError, OverflowError, EOFError):
         try:
-            array: NDArray[np.generic] = np.load(path, mmap_mode="r", allow_pickle=False)
+            array: NDArray[np.generic] = load(mmap_mode="r")
         except OSError as error:
             if error.errno not in CANNOT_MAP:
                 raise
-            array = np.load(path, allow_pickle=False)
-    except (OSError, EOFError, ValueError) as error:
-        raise DataError(
-            f"{path}: cannot be read as an array ({error}); prepare the data again"
-        ) from error
+            array = load()
     if array.dtype.type not in types or array.ndim != 1:
-        raise DataError(
-            f"{path}: {array.dtype} numbers of shape {array.shape} are not what belongs there"
-        )
+        raise DataError(f"{path}: {array.dtype} of shape {array.shape} does not belong there")
     return array
-
-
-@dataclass(frozen=True)
-class EncodedPairs:
-    """Some raw pairs, encoded."""
-
-    split: EncodedSplit
-    kept: list[tuple[bytes, bytes]]
-    """The raw lines of `split`, without their line ends."""
-    too_long: int
-    """Pairs that were left out."""
 
 
 def write_split(
     folder: Path,
     split: str,
-    parts: Iterable[EncodedPairs],
+    parts: Iterable[tuple[EncodedSplit, Sequence[tuple[bytes, bytes]]]],
     *,
     src_type: IdType,
     tgt_type: IdType,
 ) -> None:
     """Write `parts`, one after the other, as the files of `split`, with ids of these types.
 
-    Of all pairs, only the lengths are held in memory.
+    Each part is ids and their raw lines, without line ends. Of all pairs, only the lengths are held
+    in memory.
     """
-    with ExitStack() as stack:
-        with write_errors_named(folder):
-            src = stack.enter_context(_SideWriter(folder, split, "src", src_type))
-            tgt = stack.enter_context(_SideWriter(folder, split, "tgt", tgt_type))
-        for part in parts:
-            with write_errors_named(folder):
-                src.write(part.split.src, [src_line for src_line, _ in part.kept])
-                tgt.write(part.split.tgt, [tgt_line for _, tgt_line in part.kept])
-        with write_errors_named(folder):
-            src.finish()
-            tgt.finish()
+    with ExitStack() as files:
+        src = _SideWriter(folder, split, "src", src_type, files)
+        tgt = _SideWriter(folder, split, "tgt", tgt_type, files)
+        for encoded, lines in parts:
+            src.write(encoded.src, [src_line for src_line, _ in lines])
+            tgt.write(encoded.tgt, [tgt_line for _, tgt_line in lines])
+        src.finish()
+        tgt.finish()
 
 
 class _SideWriter:
-    """Writes the files of one side; closes them at the end of its block."""
+    """Writes the files of one side."""
 
-    def __init__(self, folder: Path, split: str, side: Side, id_type: IdType) -> None:
+    def __init__(
+        self, folder: Path, split: str, side: Side, id_type: IdType, files: ExitStack
+    ) -> None:
+        """`files` closes what is opened here."""
         ids_path, self._offsets_path = _array_paths(folder, split, side)
         self._id_type = id_type
         self._lengths = [np.zeros(1, np.int64)]
-        self._ids = ids_path.open("wb")
-        self._lines = lines_path(folder, split, side).open("wb")
-        _write_header(self._ids, id_type, length=0)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        for file in (self._ids, self._lines):
-            try:
-                file.close()
-            except OSError:
-                if kind is None:  # otherwise, the error that came first is the one to report
-                    raise
+        self._ids = files.enter_context(ids_path.open("wb"))
+        self._lines = files.enter_context(lines_path(folder, split, side).open("wb"))
+        self._write_header(length=0)
 
     def write(self, sentences: Sentences, lines: Sequence[bytes]) -> None:
         self._ids.write(sentences.ids.astype(self._id_type, copy=False).tobytes())
@@ -195,17 +215,14 @@ class _SideWriter:
         self._lines.write(b"".join(line + b"\n" for line in lines))
 
     def finish(self) -> None:
-        """Write what is known only now; errors are raised here rather than when files close."""
+        """Write what is known only now."""
         offsets = np.cumsum(np.concatenate(self._lengths))
         np.save(self._offsets_path, offsets)
         self._ids.seek(0)
-        _write_header(self._ids, self._id_type, length=int(offsets[-1]))
-        self._ids.flush()
-        self._lines.flush()
+        self._write_header(length=int(offsets[-1]))
 
-
-def _write_header(file: BinaryIO, kind: IdType, *, length: int) -> None:
-    """Begin a .npy file. NumPy leaves room for the length to grow, so it can be written again."""
-    descr = np.lib.format.dtype_to_descr(np.dtype(kind))
-    header = {"descr": descr, "fortran_order": False, "shape": (length,)}
-    np.lib.format.write_array_header_1_0(file, header)
+    def _write_header(self, *, length: int) -> None:
+        """Begin a .npy file. NumPy leaves room for the length to grow, to be written again."""
+        descr = np.lib.format.dtype_to_descr(np.dtype(self._id_type))
+        header = {"descr": descr, "fortran_order": False, "shape": (length,)}
+        np.lib.format.write_array_header_1_0(self._ids, header)

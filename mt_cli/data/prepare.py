@@ -8,53 +8,50 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mt_cli.config.schema import AUGMENT, MORE, TRAIN, Config, DataConfig, FilterConfig
-from mt_cli.data.augment import NoisyPairs
+from mt_cli.config.schema import AUGMENT, TRAIN, Config, DataConfig
 from mt_cli.data.checks import log_problems, warn_of_known_sources
 from mt_cli.data.corpora import (
     Corpus,
+    MadeFiles,
     PairSource,
     RawPair,
-    TranslatedPairs,
     corpus_hashes,
     files_of,
     find_corpus,
     is_trained_on,
     pinned_hashes,
-    tagged,
 )
 from mt_cli.data.encoded import (
-    EncodedPairs,
     EncodedSplit,
     Sentences,
+    TrainingLengths,
     id_type,
     open_split,
     write_split,
 )
-from mt_cli.data.files import PACKED_ENDINGS
+from mt_cli.data.noise import NoisyPairs
 from mt_cli.data.prepared import (
     CorpusReport,
     Prepared,
     SideReport,
     SplitReport,
-    TrainingLengths,
     complete_prepared,
     open_prepared,
 )
+from mt_cli.data.readers import PACKED_ENDINGS
 from mt_cli.data.scan import (
     REASONS,
     SplitStatistics,
     count_common,
     normalized,
     read_groups,
-    scan_pairs,
     scan_split,
     text_options,
 )
@@ -69,31 +66,15 @@ from mt_cli.machine.files import (
     write_atomically,
 )
 from mt_cli.machine.process import ordered_map, usable_cores
-from mt_cli.text.normalize import (
-    gist,
-    hash_texts,
-    strip_line_end,
-)
+from mt_cli.text.normalize import gist, hash_texts, strip_line_end
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers, learn_tokenizers
 
 log = logging.getLogger(__name__)
 
-HELD_OUT = "held out"
-"""Why lines of text of one side are left out: val or a test has them."""
 MAX_WORKERS = 16
 """More would wait for the one process that reads and writes."""
 MIN_BYTES_FOR_WORKERS = 1 << 25
 """Bytes of input below which starting processes costs more time than they save."""
-
-
-@dataclass(frozen=True)
-class PrepareResult:
-    """What `prepare` made or found."""
-
-    folder: Path
-    is_new: bool
-    """False where everything was there already and nothing had changed."""
-    report: CorpusReport
 
 
 def prepare_corpus(
@@ -106,58 +87,55 @@ def prepare_corpus(
     force: bool = False,
     workers: int = 1,
     needed_by: Sequence[Path] = (),
-    make_pairs: Callable[[], Mapping[str, TranslatedPairs]] = dict,
-) -> PrepareResult:
+    make_pairs: Callable[[], MadeFiles] = dict,
+) -> tuple[CorpusReport, bool]:
     """Prepare `config`'s corpus into the folder `out`, unless it is there and nothing changed.
 
     Without `given` tokenizers, those of the run whose model is to be trained further, they are
     learned. `workers` processes do the work, 0 choosing by size; the result is the same to the
     byte. Without `force`, data that are `needed_by` some runs are not replaced by others.
-    `make_pairs` gives, by name, the pairs of which a run makes a side; it may take hours.
+    `make_pairs` gives, by name, the pairs of which a run makes a side; it may take hours. Returns
+    the report, and whether the data are new.
 
     Raises:
         UsageError: `out` holds something else, or what runs need, which must not be replaced.
     """
     if not is_free(out) and not (out / MANIFEST).exists():
-        raise UsageError(
-            f"{out}: exists and is no prepared data (no {MANIFEST} in it); move it away"
-        )
+        raise UsageError(f"{out}: exists and is no prepared data (no {MANIFEST}); move it away")
     with locked(out):
         found = None if force or is_free(out) else _open_existing(out)
         usable = found if found is not None and not found.differing_keys(config) else None
-        if usable is None and found is not None:
+        if found is not None and usable is None:
             _check_unneeded(out, needed_by)
         made = make_pairs()  # only then are all inputs known, and whether any has changed
-        tokenizer_inputs = {}
-        if given is not None:
-            for name, content in given.to_files().items():
-                tokenizer_inputs[f"{TOKENIZER_FOLDER}/{name}"] = sha256_bytes(content)
-        pinned = pinned_hashes(config.data, made)
+        of_tokenizers = {}
+        for name, content in given.to_files().items() if given else ():
+            of_tokenizers[f"{TOKENIZER_FOLDER}/{name}"] = sha256_bytes(content)
+        inputs = pinned_hashes(config.data, made)
+        corpus = None
         # Pinned files are known without being at hand; those of --from are looked at all the same.
-        if usable is not None and pinned is not None and source is None:
-            inputs = pinned | tokenizer_inputs
-            if usable.manifest.inputs == inputs:
-                return PrepareResult(out, is_new=False, report=usable.report())
-        corpus = find_corpus(config.data, source=source, offline=offline, made=made)
-        check_outside(out, files_of(corpus).values(), way_out="copy it to another place")
-        inputs = (pinned or corpus_hashes(corpus)) | tokenizer_inputs
+        if usable is None or inputs is None or source is not None:
+            corpus = find_corpus(config.data, source=source, offline=offline, made=made)
+            check_outside(out, files_of(corpus).values(), way_out="copy it to another place")
+            inputs = inputs or corpus_hashes(corpus)
+        inputs |= of_tokenizers
         if usable is not None and usable.manifest.inputs == inputs:
-            return PrepareResult(out, is_new=False, report=usable.report())
+            return usable.report(), False
         if found is not None:
             _check_unneeded(out, needed_by)
+        if corpus is None:
+            corpus = find_corpus(config.data, offline=offline, made=made)
         began_at = time.monotonic()
         examples = log_problems(corpus, config.data)
+        workers = _num_workers(corpus, workers)
         with built_beside(out) as folder:
-            builder = _Builder(
-                config, corpus, folder, made=made, workers=_num_workers(corpus, workers)
-            )
-            report = builder.build(given, inputs)
+            report = _build(config, corpus, folder, given, inputs=inputs, workers=workers)
     for name, split in report.splits.items():
         if not is_trained_on(name):
             warn_of_known_sources(name, split.src_in_train or 0, of=split.lines)
     elapsed_s = time.monotonic() - began_at
     log.info("%s\n%s prepared in %.1f s\n%s", examples, out, elapsed_s, report.as_text())
-    return PrepareResult(out, is_new=True, report=report)
+    return report, True
 
 
 def _open_existing(folder: Path) -> Prepared | None:
@@ -172,8 +150,7 @@ def _open_existing(folder: Path) -> Prepared | None:
 def _check_unneeded(out: Path, needed_by: Sequence[Path]) -> None:
     if needed_by:
         raise UsageError(
-            f"{out} holds what {', '.join(map(str, needed_by))} was trained on, and would hold "
-            "something else; give the config another name, or replace the data with --force"
+            f"{out}: {needed_by[0]} was trained on it; rename the config, or use --force"
         )
 
 
@@ -190,20 +167,6 @@ def warn_of_leaks(corpus: Corpus, data: DataConfig) -> None:
             warn_of_known_sources(name, count_common(hashes, trained_on), of=len(hashes))
 
 
-def scan_part(
-    config: Config, text: PairSource, name: str, *, keeps_pairs: bool = False, workers: int
-) -> SplitStatistics:
-    """Count what is in `text`, the part `name`, and what `[data.filter]` leaves out of it."""
-    filtered = config.data.filter if is_trained_on(name) else FilterConfig()
-    job = partial(
-        scan_pairs,
-        options=text_options(config.data),
-        filtered=filtered,
-        keeps_pairs=keeps_pairs,
-    )
-    return scan_split(text, name, job, drops_repeats=filtered.duplicates, workers=workers)
-
-
 def _num_workers(corpus: Corpus, workers: int) -> int:
     """`workers`, or if it is 0 as many as suit the size of the corpus."""
     if not workers:
@@ -215,131 +178,101 @@ def _num_workers(corpus: Corpus, workers: int) -> int:
     return min(workers, MAX_WORKERS)
 
 
-class _Builder:
-    """Fills a folder of prepared data: scan, learn tokenizers, encode, report."""
+def _build(
+    config: Config,
+    corpus: Corpus,
+    folder: Path,
+    given: Tokenizers | None,
+    *,
+    inputs: dict[str, str],
+    workers: int,
+) -> CorpusReport:
+    """Fill `folder`: scan, learn tokenizers unless they are `given`, encode, report."""
+    data = config.data
+    parts: dict[str, PairSource] = dict(corpus)
+    scanned: dict[str, SplitStatistics] = {}
+    for name, text in corpus.items():
+        learns = name == TRAIN and given is None
+        scanned[name] = scan_split(text, name, data, keeps_pairs=learns, workers=workers)
+    noisy = NoisyPairs.of(corpus, data, {name: each.drops for name, each in scanned.items()})
+    if noisy is not None:
+        parts[AUGMENT] = noisy
+        scanned[AUGMENT] = scan_split(noisy, AUGMENT, data, workers=workers)
+    options = text_options(data)
+    if given is None:
+        tokenizers = learn_tokenizers(scanned[TRAIN].pairs, config.tokenizer, options)
+    else:
+        tokenizers = replace(given, options=options)
+    for name, content in tokenizers.to_files().items():
+        write_atomically(folder / TOKENIZER_FOLDER / name, content)
 
-    def __init__(
-        self,
-        config: Config,
-        corpus: Corpus,
-        folder: Path,
-        *,
-        made: Mapping[str, TranslatedPairs],
-        workers: int,
-    ) -> None:
-        self._config = config
-        self._corpus = corpus
-        self._parts: dict[str, PairSource] = dict(corpus)
-        self._folder = folder
-        self._made = made
-        self._workers = workers
-        self._statistics: dict[str, SplitStatistics] = {}
-
-    def build(self, given: Tokenizers | None, inputs: dict[str, str]) -> CorpusReport:
-        """Fill the folder; without `given` tokenizers, they are learned."""
-        options = text_options(self._config.data)
-        for name, text in self._corpus.items():
-            self._scan(name, text, keeps_pairs=name == TRAIN and given is None)
-        drops = {name: each.drops for name, each in self._statistics.items()}
-        noisy = NoisyPairs.of(self._corpus, self._config.data, drops=drops)
-        if noisy is not None:
-            self._parts[AUGMENT] = noisy
-            self._scan(AUGMENT, replace(noisy, has_tags=False))
-        if given is None:
-            pairs = self._statistics[TRAIN].pairs
-            tokenizers = learn_tokenizers(pairs, self._config.tokenizer, options)
-        else:
-            tokenizers = replace(given, options=options)
-        for name, content in tokenizers.to_files().items():
-            write_atomically(self._folder / TOKENIZER_FOLDER / name, content)
-        splits: dict[str, SplitReport] = {}
-        for name in self._config.data.splits:
-            splits |= self._encode(name, tokenizers)
-        report = CorpusReport(
-            src_vocab_size=tokenizers.src.vocab_size,
-            tgt_vocab_size=tokenizers.tgt.vocab_size,
-            splits=splits,
-        )
-        num_sentences: Counter[int] = Counter()
-        for name, statistics in self._statistics.items():
-            if is_trained_on(name):
-                num_sentences += statistics.num_sentences
-        lengths = TrainingLengths.of(open_split(self._folder, TRAIN), num_sentences)
-        complete_prepared(self._folder, self._config, inputs=inputs, report=report, lengths=lengths)
-        return report
-
-    def _scan(self, name: str, text: PairSource, *, keeps_pairs: bool = False) -> None:
-        self._statistics[name] = scan_part(
-            self._config,
-            text,
-            name,
-            keeps_pairs=keeps_pairs,
-            workers=self._workers,
-        )
-
-    def _encode(self, name: str, tokenizers: Tokenizers) -> dict[str, SplitReport]:
-        """Write the split `name`; returns the report on each of its parts."""
-        parts = [name]
+    splits: dict[str, SplitReport] = {}
+    for name in data.splits:
+        names = [name]
         if name == TRAIN:
-            parts += [part for part in self._parts if part != TRAIN and is_trained_on(part)]
-        drops = {part: self._statistics[part].drops for part in parts}
+            names += [part for part in parts if part != TRAIN and is_trained_on(part)]
         dropped_of_parts = encode_split(
-            self._config,
-            {part: self._parts[part] for part in parts},
+            config,
+            {part: parts[part] for part in names},
             name,
             tokenizers,
-            self._folder,
-            drops=drops,
-            workers=self._workers,
+            folder,
+            drops={part: scanned[part].drops for part in names},
+            workers=workers,
         )
-        split = open_split(self._folder, name)
-        reports = {}
+        split = open_split(folder, name)
         begin = 0
         for part, dropped in dropped_of_parts.items():
-            end = begin + self._statistics[part].lines - dropped.total()
+            end = begin + scanned[part].lines - dropped.total()
             if name == TRAIN and begin == end:
-                raise DataError(
-                    f"{self._parts[part]}: every training pair was dropped: {dict(dropped)}"
-                )
-            reports[part] = self._report(split, begin, end, part, dropped)
+                raise DataError(f"{parts[part]}: every training pair was dropped: {dict(dropped)}")
+            splits[part] = _report(split, begin, end, part, dropped, scanned)
             begin = end
-        return reports
+    report = CorpusReport(
+        src_vocab_size=tokenizers.src.vocab_size,
+        tgt_vocab_size=tokenizers.tgt.vocab_size,
+        splits=splits,
+    )
+    num_sentences: Counter[int] = Counter()
+    for name, statistics in scanned.items():
+        if is_trained_on(name):
+            num_sentences += statistics.num_sentences
+    lengths = TrainingLengths.of(open_split(folder, TRAIN), num_sentences)
+    complete_prepared(folder, config, inputs=inputs, report=report, lengths=lengths)
+    return report
 
-    def _report(
-        self, split: EncodedSplit, begin: int, end: int, part: str, dropped: Counter[str]
-    ) -> SplitReport:
-        """The report on a `part`, whose pairs are `begin` to `end` - 1 of `split`."""
-        statistics = self._statistics[part]
-        lines = statistics.lines
-        made = self._made.get(part.removeprefix(MORE)) if part.startswith(MORE) else None
-        if made is not None and made.held_out:
-            lines += made.held_out
-            dropped = dropped + Counter({HELD_OUT: made.held_out})
-        src_in_train = None
-        pairs_in_train = None
-        if part != TRAIN:
-            # Of an added part, what it repeats of the corpus's own pairs; of a test, what any
-            # training part gives away.
-            known = [TRAIN]
-            if not is_trained_on(part):
-                known = [each for each in self._statistics if is_trained_on(each)]
-            src_in_train = count_common(
-                statistics.src_hashes, [self._statistics[each].src_hashes for each in known]
-            )
-            pairs_in_train = count_common(
-                statistics.pair_hashes, [self._statistics[each].pair_hashes for each in known]
-            )
-        return SplitReport(
-            lines=lines,
-            pairs=end - begin,
-            dropped=dict(sorted(dropped.items())),
-            invalid_utf8=statistics.invalid,
-            duplicates=len(statistics.pair_hashes) - len(np.unique(statistics.pair_hashes)),
-            src_in_train=src_in_train,
-            pairs_in_train=pairs_in_train,
-            src=SideReport.of(split.src, begin, end),
-            tgt=SideReport.of(split.tgt, begin, end),
-        )
+
+def _report(
+    split: EncodedSplit,
+    begin: int,
+    end: int,
+    part: str,
+    dropped: Counter[str],
+    scanned: Mapping[str, SplitStatistics],
+) -> SplitReport:
+    """The report on a `part`, whose pairs are `begin` to `end` - 1 of `split`."""
+    statistics = scanned[part]
+    src_in_train = None
+    pairs_in_train = None
+    if part != TRAIN:
+        # Of an added part, what it repeats of the corpus's own pairs; of a test, what any
+        # training part gives away.
+        known = [scanned[TRAIN]]
+        if not is_trained_on(part):
+            known = [each for name, each in scanned.items() if is_trained_on(name)]
+        src_in_train = count_common(statistics.src_hashes, [each.src_hashes for each in known])
+        pairs_in_train = count_common(statistics.pair_hashes, [each.pair_hashes for each in known])
+    return SplitReport(
+        lines=statistics.lines,
+        pairs=end - begin,
+        dropped=dict(sorted(dropped.items())),
+        invalid_utf8=statistics.invalid,
+        duplicates=len(statistics.pair_hashes) - len(np.unique(statistics.pair_hashes)),
+        src_in_train=src_in_train,
+        pairs_in_train=pairs_in_train,
+        src=SideReport.of(split.src, begin, end),
+        tgt=SideReport.of(split.tgt, begin, end),
+    )
 
 
 # Pairs as ids, on disk
@@ -360,24 +293,22 @@ def encode_split(
     `drops` are the places in `REASONS` of each line of a part.
     """
     is_train = name == TRAIN
-    max_len = config.data.max_len if is_train else None
+    job = partial(
+        encode_pairs, tokenizers=tokenizers, max_len=config.data.max_len if is_train else None
+    )
     dropped: dict[str, Counter[str]] = {part: Counter() for part in parts}
 
-    def encoded() -> Iterator[EncodedPairs]:
+    def encoded() -> Iterator[tuple[EncodedSplit, list[RawPair]]]:
         for part, text in parts.items():
-            job = partial(
-                encode_pairs,
-                tokenizers=tokenizers,
-                max_len=max_len,
-                tag=config.data.tag_of(part),
-            )
             groups = read_groups(text, label=f"encoding {part}")
             if is_train:
                 groups = _kept(groups, drops[part], dropped[part], part=part)
-            for pairs in ordered_map(job, groups, workers=workers if is_train else 1):
-                if pairs.too_long:
-                    dropped[part]["too long"] += pairs.too_long
-                yield pairs
+            for split, lines, num_too_long in ordered_map(
+                job, groups, workers=workers if is_train else 1
+            ):
+                if num_too_long:
+                    dropped[part]["too long"] += num_too_long
+                yield split, lines
 
     write_split(
         folder,
@@ -410,18 +341,16 @@ def _kept(
 
 
 def encode_pairs(
-    raw: Sequence[RawPair], *, tokenizers: Tokenizers, max_len: int | None, tag: str = ""
-) -> EncodedPairs:
+    raw: Sequence[RawPair], *, tokenizers: Tokenizers, max_len: int | None
+) -> tuple[EncodedSplit, list[RawPair], int]:
     """Normalize and encode `raw` lines, with or without their line ends.
 
-    Pairs with a side of more than `max_len` ids are dropped; with None, every pair is kept. The
-    word `tag` comes before each source.
+    Returns ids and lines of the pairs that are kept, and the number of others: pairs with a side of
+    more than `max_len` ids, if there is such a limit.
     """
     lines = [(strip_line_end(src), strip_line_end(tgt)) for src, tgt in raw]
-    sources = [normalized(tagged(src, tag), tokenizers.options) for src, _ in lines]
-    targets = [normalized(tgt, tokenizers.options) for _, tgt in lines]
-    all_src = tokenizers.src.encode(sources)
-    all_tgt = tokenizers.tgt.encode(targets)
+    all_src = tokenizers.src.encode([normalized(src, tokenizers.options) for src, _ in lines])
+    all_tgt = tokenizers.tgt.encode([normalized(tgt, tokenizers.options) for _, tgt in lines])
     src_ids = []
     tgt_ids = []
     kept = []
@@ -431,4 +360,4 @@ def encode_pairs(
             tgt_ids.append(tgt)
             kept.append(line)
     split = EncodedSplit(Sentences.of(src_ids), Sentences.of(tgt_ids))
-    return EncodedPairs(split, kept, too_long=len(lines) - len(kept))
+    return split, kept, len(lines) - len(kept)

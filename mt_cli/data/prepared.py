@@ -8,35 +8,39 @@ manifest.json  report.json  tokenizer/
 
 import functools
 import json
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from mt_cli.config.load import command_line, differences
+from mt_cli.config.load import differences
 from mt_cli.config.schema import (
     AUGMENT,
-    MAX_LENGTH,
     MORE,
     TRAIN,
     Config,
     DataConfig,
-    DecodingConfig,
     Side,
     TokenizerConfig,
 )
-from mt_cli.data.encoded import IDS_TOGETHER, EncodedSplit, Sentences, lines_path, open_split
+from mt_cli.data.encoded import (
+    IDS_TOGETHER,
+    EncodedSplit,
+    Sentences,
+    TrainingLengths,
+    lines_path,
+    open_split,
+)
 from mt_cli.errors import DataError, PreparedDataError
 from mt_cli.machine.files import (
     MANIFEST,
     MAX_TEXT_BYTES,
     check_hashes,
+    parsed,
     read_file,
-    read_json,
     recover,
     sha256_bytes,
     sha256_of_files,
@@ -47,64 +51,10 @@ from mt_cli.text import UNK_ID
 from mt_cli.text.normalize import decode_line
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers
 
-LENGTHS_SHARE = 0.999
-"""Share of the training pairs whose sources are no longer than `src_tokens`."""
-
-
-FACTORS_SHARE = 0.99
-"""Share of the training pairs whose targets, beside their sources, are no longer than those that
-count.
-"""
-
-
-MARGIN = 1.5
-"""How much longer a translation may be than those targets."""
-
-
-COMMON = 0.05
-"""Share of the lines of training that makes a number of sentences common."""
-
-
-class TrainingLengths(BaseModel):
-    """How long the lines of training were, and how much longer their translations."""
-
-    model_config = ConfigDict(frozen=True, strict=True)
-
-    src_tokens: int = MAX_LENGTH
-    """Nearly all source lines have at most so many tokens."""
-    sentences: int = MAX_LENGTH
-    """Source lines of so many sentences are common."""
-    max_len_factor: float = 1.5
-    """Nearly all targets have at most this many times their source's tokens, and a few more."""
-
-    @staticmethod
-    def of(split: EncodedSplit, num_sentences: Counter[int]) -> "TrainingLengths":
-        """Those of the pairs `split`, whose source lines have `num_sentences`: lines by number."""
-        src = split.src.lengths
-        tgt = split.tgt.lengths
-        factors = (tgt - DecodingConfig().max_len_extra) / np.maximum(src, 1)
-        # "higher" gives what some line has, never a value between two.
-        longest = np.quantile(src, LENGTHS_SHARE, method="higher")
-        factor = MARGIN * np.quantile(factors, FACTORS_SHARE, method="higher")
-        common = 1
-        num_lines = 0
-        for number in sorted(num_sentences, reverse=True):
-            num_lines += num_sentences[number]
-            if num_lines >= COMMON * num_sentences.total():
-                common = max(1, number)
-                break
-        return TrainingLengths(
-            src_tokens=int(longest),
-            sentences=common,
-            max_len_factor=max(TrainingLengths().max_len_factor, round(float(factor), 2)),
-        )
-
-
 PERCENTILES = (50, 90, 99, 100)
 
 
-@dataclass(frozen=True)
-class SideReport:
+class SideReport(BaseModel):
     """One side of a split, as encoded."""
 
     tokens: int
@@ -133,8 +83,7 @@ class SideReport:
         )
 
 
-@dataclass(frozen=True)
-class SplitReport:
+class SplitReport(BaseModel):
     """One split."""
 
     lines: int
@@ -157,8 +106,7 @@ class SplitReport:
     tgt: SideReport
 
 
-@dataclass(frozen=True)
-class CorpusReport:
+class CorpusReport(BaseModel):
     """What `prepare` found in a corpus and made of it."""
 
     src_vocab_size: int
@@ -169,17 +117,9 @@ class CorpusReport:
         """A table, one line a split, and what was dropped below it."""
         rows = []
         for name, split in self.splits.items():
-            rows.append(
-                (
-                    name,
-                    f"{split.lines:,}",
-                    f"{split.pairs:,}",
-                    "/".join(map(str, split.src.lengths.values())),
-                    "/".join(map(str, split.tgt.lengths.values())),
-                    f"{split.src.unknown_rate:.2%}",
-                    f"{split.tgt.unknown_rate:.2%}",
-                )
-            )
+            lengths = ["/".join(map(str, each.lengths.values())) for each in (split.src, split.tgt)]
+            unknown = [f"{each.unknown_rate:.2%}" for each in (split.src, split.tgt)]
+            rows.append((name, f"{split.lines:,}", f"{split.pairs:,}", *lengths, *unknown))
         head = ("split", "lines", "pairs", "src tokens", "tgt tokens", "<unk> src", "tgt")
         shares = "/".join(map(str, PERCENTILES))
         legend = f"(tokens of a line: {shares} % of the lines have at most so many)"
@@ -193,12 +133,10 @@ class CorpusReport:
             if split.invalid_utf8:
                 yield f"{name}: {split.invalid_utf8:,} lines are not valid UTF-8"
             if split.duplicates:
-                yield (
-                    f"{name}: {split.duplicates:,} of {split.lines:,} lines repeat an earlier pair"
-                )
+                yield f"{name}: {split.duplicates:,} lines repeat an earlier pair"
             if split.src_in_train:
                 yield (
-                    f"{name}: {split.src_in_train:,} of {split.lines:,} sources occur in train "
+                    f"{name}: {split.src_in_train:,} sources occur in train "
                     f"({split.pairs_in_train:,} with the same target)"
                 )
 
@@ -211,7 +149,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True)
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     data: DataConfig
     tokenizer: TokenizerConfig
     inputs: dict[str, str]
@@ -245,10 +183,7 @@ class Prepared:
             for name in self.manifest.outputs
             if name.startswith(f"{TOKENIZER_FOLDER}/")
         ]
-        try:
-            return Tokenizers.from_files({path.name: read_file(path) for path in paths})
-        except DataError as error:
-            raise PreparedDataError(f"{self.folder / TOKENIZER_FOLDER}: {error}") from error
+        return Tokenizers.from_files({path.name: read_file(path) for path in paths})
 
     def differing_keys(self, config: Config) -> list[str]:
         """Each key of [data] and [tokenizer] that `config` sets to another value."""
@@ -272,7 +207,7 @@ class Prepared:
         expected = sum(size for size, _ in portions)
         if len(split) != expected:
             raise PreparedDataError(
-                f"{self.folder}: {name} has {len(split):,} pairs, but {MANIFEST} says {expected:,}"
+                f"{self.folder}: {name} has not the {expected:,} pairs of {MANIFEST}"
             )
         return replace(split, portions=tuple(portions) if len(portions) > 1 else ())
 
@@ -290,13 +225,7 @@ class Prepared:
     def report(self) -> CorpusReport:
         """The report that was stored when the data were prepared."""
         path = self.folder / REPORT
-        try:
-            return TypeAdapter(CorpusReport).validate_json(read_file(path))
-        except (DataError, ValidationError) as error:
-            again = command_line("prepare", "CONFIG", "--force")
-            raise PreparedDataError(
-                f"{path}: missing or damaged; to make it anew: {again}"
-            ) from error
+        return parsed(CorpusReport, read_file(path), path)
 
     def _check_has(self, name: str) -> None:
         known = [split for split in self.manifest.pairs if not split.startswith(MORE)]
@@ -318,13 +247,11 @@ def open_prepared(folder: Path, config: Config | None = None, *, verify: bool = 
     if not path.exists():
         raise PreparedDataError(f"{folder}: no prepared data")
     try:
-        manifest = Manifest.model_validate(read_json(path))
+        manifest = parsed(Manifest, read_file(path), path)
         if verify:
             check_hashes(folder, manifest.outputs)
     except DataError as error:
         raise PreparedDataError(str(error)) from error
-    except ValidationError as error:
-        raise PreparedDataError(f"{path}: damaged, or of another version of mt-cli") from error
     prepared = Prepared(folder, manifest)
     if config is not None and (different := prepared.differing_keys(config)):
         raise PreparedDataError(f"{folder}: prepared with another config: {'; '.join(different)}")
@@ -340,7 +267,7 @@ def complete_prepared(
     lengths: TrainingLengths,
 ) -> None:
     """Write the report and the manifest of the files in `folder`, which are made of `inputs`."""
-    write_json(folder / REPORT, asdict(report))
+    write_json(folder / REPORT, report.model_dump())
     manifest = Manifest(
         data=config.data,
         tokenizer=config.tokenizer,

@@ -1,47 +1,228 @@
-"""Corpora in files of columns, keys or languages: tables, JSON, Parquet, TMX."""
+"""Text files as people have them: lines, packed or not; tables, JSON, Parquet and TMX."""
 
+import codecs
 import csv
+import gzip
 import io
 import json
+import lzma
 import re
-from collections.abc import Iterable, Iterator
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import BinaryIO, Literal, cast
 from xml.etree import ElementTree
 
 from mt_cli.config.schema import Column
-from mt_cli.data.files import (
-    MAX_LINE,
-    kind_of,
-    open_bytes,
-    open_text,
-    read_errors_named,
-    read_text,
-    text_lines,
-)
-from mt_cli.errors import DataError, ResourceError
+from mt_cli.errors import DataError
+from mt_cli.machine.files import MAX_TEXT_BYTES, damage_named
+from mt_cli.machine.process import import_extra
 from mt_cli.text.language import base_language
-from mt_cli.text.normalize import decode_line, normalize, strip_line_end
+from mt_cli.text.normalize import (
+    decode_line,
+    is_valid_utf8,
+    normalize,
+    split_lines,
+    strip_line_end,
+)
+
+if sys.version_info >= (3, 14):
+    from compression.zstd import ZstdError, ZstdFile
+else:
+    from backports.zstd import ZstdError, ZstdFile
+
+MAX_LINE = 1 << 20
+"""Bytes of a line."""
+HEAD_BYTES = 1 << 16
+"""Bytes from which is told what a file is."""
+MAX_NULS = 0.3
+"""Share of NUL bytes that no text has."""
+MIN_BYTES = 16
+"""Fewer say nothing of the whole."""
+RETURNS_PER_LINE = 50
+"""Carriage returns for each line end from which on they are the line ends."""
+PACKINGS: dict[bytes, Callable[[BinaryIO], object]] = {
+    rb"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
+    # Also a frame without text, with which some zstd files begin.
+    rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18": ZstdFile,
+    rb"\xfd7zXZ\x00": lzma.LZMAFile,
+}
+"""How packed files begin, and what gives a file that unpacks them."""
+PACKED_ENDINGS = frozenset((".gz", ".zst", ".xz"))
+NO_TEXT = re.compile(
+    rb"\xff\xfe|\xfe\xff|PK\x03\x04|\xd0\xcf\x11\xe0|%PDF-\d|\{\\rtf\d|PAR1\x15|BZh\d1AY|Rar!\x1a|"
+    rb"7z\xbc\xaf|SQLite format 3\x00|\x89PNG|(?:\xef\xbb\xbf)?(?:<\?xml|<tmx|<!DOCTYPE)|"
+    + rb"|".join(PACKINGS)
+)
+"""How files begin that are no text, among them those that are packed twice."""
+DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, ZstdError, lzma.LZMAError)
+"""What unpacking a damaged file raises."""
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[io.BufferedIOBase]:
+    """The bytes of the text file `path`, unpacked if it is packed, without its byte order mark.
+
+    Raises:
+        DataError: it is not there, or is no text in UTF-8.
+    """
+    with open_bytes(path) as content:
+        head = content.peek(HEAD_BYTES)
+        check_is_text(head, path)
+        if head.startswith(codecs.BOM_UTF8):
+            content.read(len(codecs.BOM_UTF8))
+        yield content
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[io.BufferedReader]:
+    """The bytes of a file, unpacked if it is packed.
+
+    Raises:
+        DataError: it is not there, or is packed and damaged.
+    """
+    if path.is_dir() or not path.exists():
+        raise DataError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}")
+    with damage_named(path, "packed file", *DAMAGE), ExitStack() as stack:
+        file = stack.enter_context(path.open("rb", buffering=HEAD_BYTES))
+        yield stack.enter_context(unpacked(cast("io.BufferedReader", file)))
+
+
+def unpacked(file: io.BufferedReader) -> io.BufferedReader:
+    """`file`, or its unpacked content; all of these classes have the methods of a reader."""
+    head = file.peek(HEAD_BYTES)
+    for beginning, unpack in PACKINGS.items():
+        if re.match(beginning, head):
+            return cast("io.BufferedReader", unpack(file))
+    return file
+
+
+def check_is_text(head: bytes, path: Path | None) -> None:
+    """Make sure that what begins with `head` is text whose lines can be told apart.
+
+    It is in `path`, or on standard input.
+
+    Raises:
+        DataError: it is something else.
+    """
+    name = "standard input" if path is None else str(path)
+    is_full_of_nuls = len(head) >= MIN_BYTES and head.count(0) > MAX_NULS * len(head)
+    lone_returns = len(re.findall(rb"\r(?![\r\n]|$)", head))
+    has_other_line_ends = lone_returns > RETURNS_PER_LINE * head.count(b"\n")
+    if NO_TEXT.match(head) or is_full_of_nuls or has_other_line_ends:
+        raise DataError(
+            f"{name}: expected lines of UTF-8, plain or as .gz, .zst or .xz; found {shown(head)}"
+        )
+
+
+def read_text(path: Path) -> bytes:
+    """The whole content of a text file, as `open_text` gives it.
+
+    Raises:
+        DataError: it cannot be read, is no text, or is too large.
+    """
+    with open_text(path) as content:
+        data = content.read(MAX_TEXT_BYTES + 1)
+    if len(data) > MAX_TEXT_BYTES:
+        raise DataError(f"{path}: more than {MAX_TEXT_BYTES:,} bytes; split it into smaller files")
+    return data
+
+
+def scored_lines(content: bytes, path: Path) -> list[str]:
+    """The lines of the `content` of `path`, all of which are UTF-8: other bytes change scores.
+
+    Raises:
+        DataError: one is not.
+    """
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if not is_valid_utf8(line):
+            raise DataError(f"{path}: line {number} is not UTF-8; convert it with iconv")
+    return split_lines(content)
+
+
+def text_lines(path: Path) -> Iterator[bytes]:
+    """The raw lines of a text file, line ends included.
+
+    At most `MAX_LINE` + 1 bytes of a line are read before it is refused.
+    """
+    with open_text(path) as content:
+        pieces = iter(partial(content.readline, MAX_LINE + 1), b"")
+        for number, line in enumerate(pieces, start=1):
+            if len(line) > MAX_LINE:
+                raise DataError(f"{path}: line {number}: longer than {MAX_LINE:,} bytes")
+            yield line
+
+
+# What a file is
+
+Kind = Literal["tsv", "csv", "json", "parquet", "tmx"]
+"""Of a file that is more than lines."""
+ENDINGS: dict[str, Kind] = {
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".csv": "csv",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+    ".parquet": "parquet",
+    ".tmx": "tmx",
+}
+MAX_QUOTATION = 80
+"""Characters of a file that an error shows."""
+
+
+def named_kind(path: Path) -> Kind | None:
+    """What a file's name says that it is; None is lines of text."""
+    return ENDINGS.get(without_packing(path).suffix.lower())
+
+
+def without_packing(path: Path) -> Path:
+    """`path` without the ending that says how the file is packed."""
+    return path.with_suffix("") if path.suffix.lower() in PACKED_ENDINGS else path
+
+
+def kind_of(path: Path) -> Kind:
+    """What a file with columns is, by its name, or else by its first line.
+
+    Raises:
+        DataError: it has no columns.
+    """
+    if kind := named_kind(path):
+        return kind
+    first = next(text_lines(path), b"").lstrip()
+    if first.startswith(b"{"):
+        return "json"
+    if b"\t" in first:
+        return "tsv"
+    raise DataError(f"{path}: no tab and no JSON object in its first line: {shown(first)}")
+
+
+def shown(raw: bytes) -> str:
+    """The beginning of a line, for an error."""
+    return repr(decode_line(raw)[:MAX_QUOTATION])
+
 
 QUOTED_LINES = 10_000
-"""Lines from which is told whether a table has its cells in quotes."""
-DELIMITER_LINES = 50
-"""Lines from which is told what separates the cells of a .csv file."""
+"""Lines from which is told whether a .tsv file has its cells in quotes."""
 MOSTLY = 0.9
 """Share of cells in quotes from which on all are."""
-
-
+DELIMITER_LINES = 50
+"""Lines from which is told what separates the cells of a .csv file."""
 SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n?", re.IGNORECASE)
 """The first line in which Excel may name what separates the cells of a .csv file."""
 
 
-def cells_of(path: Path, column: Column) -> Iterator[bytes]:
+def table_cells(path: Path, column: Column) -> Iterator[bytes]:
     """The cells of a column, by its number from 1, or by its name in the first line.
 
     Raises:
         DataError: the file cannot be read, or has no such column.
     """
-    rows = rows_of(path)
+    rows = table_rows(path)
     if isinstance(column, str):
         _, head = next(rows, (0, []))
         column = _number_of(column, head, path)
@@ -49,9 +230,7 @@ def cells_of(path: Path, column: Column) -> Iterator[bytes]:
         if not any(cells):
             yield b""
         elif len(cells) < column:
-            raise DataError(
-                f"{path}: line {number}: expected at least {column} columns, found {len(cells)}"
-            )
+            raise DataError(f"{path}: line {number}: no column {column}, only {len(cells)}")
         else:
             yield b" ".join(cells[column - 1].splitlines())  # line ends within become spaces
 
@@ -59,16 +238,14 @@ def cells_of(path: Path, column: Column) -> Iterator[bytes]:
 def _number_of(column: str, head: list[bytes], path: Path) -> int:
     names = [normalize(decode_line(name)) for name in head]
     if column not in names:
-        raise DataError(
-            f"{path}: no column is called {column!r}; its first line: {', '.join(names):.80}"
-        )
+        raise DataError(f"{path}: no column {column!r}; its first line: {', '.join(names):.80}")
     return names.index(column) + 1
 
 
-def rows_of(path: Path) -> Iterator[tuple[int, list[bytes]]]:
+def table_rows(path: Path) -> Iterator[tuple[int, list[bytes]]]:
     """The cells of each row of a .tsv or .csv file, and the number of its first line, from 1.
 
-    Quotes around cells are taken off. Rows are as wide as the first, or empty.
+    Quotes around cells of a .csv file are taken off. Rows are as wide as the first, or empty.
 
     Raises:
         DataError: the file cannot be read, or is no such table.
@@ -79,8 +256,7 @@ def rows_of(path: Path) -> Iterator[tuple[int, list[bytes]]]:
             width = width or len(cells)
         if any(cells) and len(cells) != width:
             raise DataError(
-                f"{path}: line {number}: {len(cells)} cells, but the rows before have {width}; "
-                "put quotes around a cell that holds the separator, or correct the row"
+                f"{path}: line {number}: {len(cells)} cells, not {width}; quote the separator"
             )
         yield number, cells
 
@@ -90,77 +266,6 @@ def _tsv_rows(path: Path) -> Iterator[tuple[int, list[bytes]]]:
     for number, line in enumerate(text_lines(path), 1):
         cells = strip_line_end(line).split(b"\t")
         yield number, [_unquoted(cell) for cell in cells] if has_quotes else cells
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[int, list[bytes]]]:
-    delimiter = delimiter_of(path)
-    read: list[str] = []  # the lines of a row
-    number = 1
-
-    def lines() -> Iterator[str]:
-        for i, line in enumerate(text_lines(path)):
-            text = line.decode("utf-8", "surrogateescape")
-            if i > 0 or not SEPARATOR_LINE.fullmatch(text):
-                read.append(text)
-                yield text
-
-    def parsed(lines: Iterable[str], *, is_strict: bool) -> Iterator[list[str]]:
-        try:
-            yield from _parsed(lines, delimiter, is_strict=is_strict)
-        except csv.Error as error:
-            raise DataError(
-                f"{path}: line {number}: its cells cannot be told apart ({error}); within quotes, "
-                'a quote has to be doubled, "" and not \\"'
-            ) from error
-
-    number += _has_separator_line(path)
-    for cells in parsed(lines(), is_strict=False):
-        row = "".join(read)
-        if '"' in row:  # one that nothing closes has swallowed what follows it
-            closed = re.sub(rf'"[ \t]+(?=[{delimiter}\r\n]|$)', '"', row)  # space is harmless
-            for _ in parsed(io.StringIO(closed, newline=""), is_strict=True):
-                pass
-        yield number, [cell.encode("utf-8", "surrogateescape") for cell in cells]
-        number += len(read)
-        read.clear()
-
-
-def _has_separator_line(path: Path) -> bool:
-    first = next(text_lines(path), b"")
-    return SEPARATOR_LINE.fullmatch(first.decode(errors="replace")) is not None
-
-
-def _parsed(
-    lines: Iterable[str], delimiter: str, *, is_strict: bool = False
-) -> Iterator[list[str]]:
-    """The cells of each row, which takes several lines where a quoted cell has line ends.
-
-    Raises:
-        csv.Error: a cell is too long; or, if it `is_strict`, a quote closes where no cell ends.
-    """
-    csv.field_size_limit(MAX_LINE)
-    yield from csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=is_strict)
-
-
-def delimiter_of(path: Path) -> str:
-    """What separates the cells of a .csv or .tsv file."""
-    if kind_of(path) == "tsv":
-        return "\t"
-    head = [line.decode(errors="replace") for line in islice(text_lines(path), DELIMITER_LINES)]
-    if head and (named := SEPARATOR_LINE.fullmatch(head[0])):
-        return named[1]
-
-    def num_like_the_first(delimiter: str) -> int:
-        """Rows with as many cells as the first, if it has several: a table's delimiter has most."""
-        try:
-            rows = list(_parsed(head, delimiter))
-        except csv.Error:
-            return 0
-        width = len(rows[0]) if rows else 0
-        return sum(len(row) == width for row in rows) if width > 1 else 0
-
-    likeliest = max("\t;,", key=num_like_the_first)
-    return likeliest if num_like_the_first(likeliest) else ","
 
 
 def has_quoted_cells(path: Path) -> bool:
@@ -193,43 +298,73 @@ def _unquoted(cell: bytes) -> bytes:
     return inside.replace(b'""', b'"')
 
 
-def header_of(path: Path) -> list[str]:
-    """The cells of a table's first line if they look like names of columns, else none.
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[bytes]]]:
+    delimiter = delimiter_of(path)
+    read: list[str] = []  # the lines of a row
+    number = 1
 
-    Names are short words without a full stop, where hardly any line below has such cells.
+    def lines() -> Iterator[str]:
+        nonlocal number
+        for i, line in enumerate(text_lines(path)):
+            text = line.decode("utf-8", "surrogateescape")
+            if i == 0 and SEPARATOR_LINE.fullmatch(text):
+                number += 1
+            else:
+                read.append(text)
+                yield text
+
+    try:
+        for cells in _parsed(lines(), delimiter):
+            row = "".join(read)
+            if '"' in row:  # one that nothing closes has swallowed what follows it
+                closed = re.sub(rf'"[ \t]+(?=[{delimiter}\r\n]|$)', '"', row)  # space is harmless
+                list(_parsed(io.StringIO(closed, newline=""), delimiter, is_strict=True))
+            yield number, [cell.encode("utf-8", "surrogateescape") for cell in cells]
+            number += len(read)
+            read.clear()
+    except csv.Error as error:
+        raise DataError(
+            f"{path}: line {number}: {error}; a quote within quotes is doubled"
+        ) from error
+
+
+def _parsed(
+    lines: Iterable[str], delimiter: str, *, is_strict: bool = False
+) -> Iterator[list[str]]:
+    """The cells of each row, which takes several lines where a quoted cell has line ends.
+
+    Raises:
+        csv.Error: a cell is too long; or, if it `is_strict`, a quote closes where no cell ends.
     """
-    if kind_of(path) not in ("tsv", "csv"):
-        return []
-    first: list[str] = []
-    num_rows = 0
-    num_like_names = 0
-    for _, row in islice(rows_of(path), QUOTED_LINES):
-        cells = [normalize(decode_line(cell)) for cell in row]
-        if num_rows == 0:
-            first = cells
-            if not _looks_like_names(first):
-                return []
-        num_rows += 1
-        num_like_names += _looks_like_names(cells)
-    return first if num_like_names <= 1 + 0.02 * num_rows else []
+    csv.field_size_limit(MAX_LINE)
+    yield from csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=is_strict)
 
 
-def _looks_like_names(cells: list[str]) -> bool:
-    def is_name(cell: str) -> bool:
-        is_short = 0 < len(cell.split()) <= 2
-        return is_short and cell[-1] not in ".!?" and any(map(str.isalpha, cell))
+def delimiter_of(path: Path) -> str:
+    """What separates the cells of a .csv file."""
+    head = [line.decode(errors="replace") for line in islice(text_lines(path), DELIMITER_LINES)]
+    if head and (named := SEPARATOR_LINE.fullmatch(head[0])):
+        return named[1]
 
-    return len(cells) > 1 and all(is_name(cell) for cell in cells)
+    def num_like_the_first(delimiter: str) -> int:
+        """Rows with as many cells as the first, if it has several: a table's delimiter has most."""
+        try:
+            rows = list(_parsed(head, delimiter))
+        except csv.Error:
+            return 0
+        width = len(rows[0]) if rows else 0
+        return sum(len(row) == width for row in rows) if width > 1 else 0
+
+    likeliest = max("\t;,", key=num_like_the_first)
+    return likeliest if num_like_the_first(likeliest) else ","
 
 
-HEAD_BYTES = 1 << 12
-"""In which an array of JSON begins."""
 READ_BYTES = 1 << 20
 """Of a Parquet file, at a time."""
 ROWS_TOGETHER = 4096
 
 
-def values_of(path: Path, key: str) -> Iterator[bytes]:
+def record_texts(path: Path, key: str) -> Iterator[bytes]:
     """The text under `key` of each record; empty where a record is.
 
     Raises:
@@ -271,8 +406,8 @@ def _value(record: object, key: str) -> object:
 
 def _json_records(path: Path) -> Iterator[tuple[str, object]]:
     """The records of a file, an object a line or an array of them, and where each stands."""
-    with read_errors_named(path), open_text(path) as content:
-        is_array = content.read(HEAD_BYTES).lstrip().startswith(b"[")
+    with open_text(path) as content:
+        is_array = content.read(MAX_LINE).lstrip().startswith(b"[")
     if is_array:
         for number, record in enumerate(_json_of(read_text(path), str(path)), 1):
             yield f"record {number}", record
@@ -283,10 +418,8 @@ def _json_records(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def _json_of(text: bytes, where: str) -> list[object]:
-    try:
+    with damage_named(where, "JSON", ValueError, RecursionError):
         return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: not JSON ({error})") from error
 
 
 def _keys_of(record: dict[str, object], *, prefix: str = "") -> Iterator[str]:
@@ -302,30 +435,22 @@ def _keys_of(record: dict[str, object], *, prefix: str = "") -> Iterator[str]:
 
 def _parquet_values(path: Path, key: str) -> Iterator[str]:
     """The texts of a column."""
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ResourceError(
-            f"{path}: reading it needs a package that cannot be imported ({error}); run: "
-            "pip install 'mt_cli[parquet]'"
-        ) from error
-    try:
-        with read_errors_named(path), path.open("rb") as content:
-            # Read in pieces, and not a column of a group of rows at once.
-            file = pyarrow.parquet.ParquetFile(content, buffer_size=READ_BYTES, pre_buffer=False)
-            keys = [file.schema.column(i).path for i in range(len(file.schema))]
-            if key not in keys:
-                raise _no_key(str(path), key, keys)
-            for rows in file.iter_batches(ROWS_TOGETHER, columns=[key]):
-                column = rows.column(0)
-                while pyarrow.types.is_struct(column.type):
-                    column = column.flatten()[0]  # null where the whole record is
-                for value in column.to_pylist():
-                    if not isinstance(value, str | None):
-                        raise DataError(f"{path}: what is under the key {key!r} is no text")
-                    yield value or ""
-    except pyarrow.ArrowException as error:
-        raise DataError(f"{path}: cannot be read as Parquet: {error}") from error
+    pyarrow = import_extra("pyarrow", extra="parquet", needed_by=str(path))
+    parquet = import_extra("pyarrow.parquet", extra="parquet", needed_by=str(path))
+    with path.open("rb") as content, damage_named(path, "Parquet", pyarrow.ArrowException, OSError):
+        # Read in pieces, and not a column of a group of rows at once.
+        file = parquet.ParquetFile(content, buffer_size=READ_BYTES, pre_buffer=False)
+        keys = [file.schema.column(i).path for i in range(len(file.schema))]
+        if key not in keys:
+            raise _no_key(str(path), key, keys)
+        for rows in file.iter_batches(ROWS_TOGETHER, columns=[key]):
+            column = rows.column(0)
+            while pyarrow.types.is_struct(column.type):
+                column = column.flatten()[0]  # null where the whole record is
+            for value in column.to_pylist():
+                if not isinstance(value, str | None):
+                    raise DataError(f"{path}: what is under the key {key!r} is no text")
+                yield value or ""
 
 
 def _no_key(where: str, key: str, keys: Iterable[str]) -> DataError:
@@ -341,7 +466,7 @@ Texts = dict[str, str]
 """The text of a unit in each of its languages, the source's first where the file names it."""
 
 
-def texts_of(path: Path, column: str) -> Iterator[bytes]:
+def tmx_texts(path: Path, column: str) -> Iterator[bytes]:
     """The texts of a file in the language `column`, or of the side `src` or `tgt`.
 
     A unit without such a text gives an empty one. Where there is none in `pt-PT`, it is that in
@@ -350,20 +475,20 @@ def texts_of(path: Path, column: str) -> Iterator[bytes]:
     Raises:
         DataError: it cannot be read.
     """
-    for texts in units_of(path):
+    for texts in tmx_units(path):
         yield _text(texts, column).encode()
 
 
-def languages_of(path: Path) -> list[str]:
+def tmx_languages(path: Path) -> list[str]:
     """The languages of the first unit, the source's first.
 
     Raises:
         DataError: the file cannot be read.
     """
-    return list(next(units_of(path), {}))
+    return list(next(tmx_units(path), {}))
 
 
-def units_of(path: Path) -> Iterator[Texts]:
+def tmx_units(path: Path) -> Iterator[Texts]:
     """The units of a file.
 
     Raises:
@@ -371,21 +496,21 @@ def units_of(path: Path) -> Iterator[Texts]:
     """
     src_lang = ""
     body = None
-    try:
-        with open_bytes(path) as content:
-            for event, element in ElementTree.iterparse(content, events=("start", "end")):
-                name = _name(element)
-                if event == "start" and name == "header":
-                    src_lang = element.get("srclang", "")
-                elif event == "start" and name == "body":
-                    body = element
-                elif event == "end" and name == "tu":
-                    yield _texts(element, src_lang)
-                    element.clear()
-                    if body is not None:
-                        body.clear()  # or memory would grow with the file
-    except (ElementTree.ParseError, ValueError, LookupError) as error:
-        raise DataError(f"{path}: cannot be read as XML: {error}") from error
+    with (
+        open_bytes(path) as content,
+        damage_named(path, "XML", ElementTree.ParseError, ValueError, LookupError),
+    ):
+        for event, element in ElementTree.iterparse(content, events=("start", "end")):
+            name = _name(element)
+            if event == "start" and name == "header":
+                src_lang = element.get("srclang", "")
+            elif event == "start" and name == "body":
+                body = element
+            elif event == "end" and name == "tu":
+                yield _texts(element, src_lang)
+                element.clear()
+                if body is not None:
+                    body.clear()  # or memory would grow with the file
 
 
 def _texts(unit: ElementTree.Element, src_lang: str) -> Texts:

@@ -2,8 +2,9 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -19,11 +20,15 @@ from mt_cli.text.normalize import Hashes, decode_line, gist, hash_texts, is_vali
 from mt_cli.text.sentences import split_sentences
 from mt_cli.text.tokenizers import SAMPLE_SIZE, TextOptions, sampled
 
+log = logging.getLogger(__name__)
+
 KEPT = ""
 EMPTY = "empty"
 DUPLICATE = "duplicates"
-REASONS = (KEPT, EMPTY, "copies", "max_ratio", "min_chars", "max_chars", "languages", DUPLICATE)
+REASONS = (KEPT, EMPTY, "copies", "max_ratio", "languages", DUPLICATE)
 """Why a pair is left out: a side is empty, or a key of [data.filter]; arrays hold their places."""
+PAIRS_PER_JOB = 2000
+Pair = tuple[str, str]
 
 
 def text_options(data: DataConfig) -> TextOptions:
@@ -31,9 +36,7 @@ def text_options(data: DataConfig) -> TextOptions:
     return TextOptions(data.src_lang, data.tgt_lang, data.lowercase)
 
 
-def drop_reason(  # noqa: PLR0911 — one return a rule
-    src: str, tgt: str, config: FilterConfig, options: TextOptions
-) -> str:
+def drop_reason(src: str, tgt: str, config: FilterConfig, options: TextOptions) -> str:
     """Why this normalized pair is left out, judged alone; `KEPT` if it stays."""
     shorter, longer = sorted((len(src), len(tgt)))
     if not shorter:
@@ -42,21 +45,11 @@ def drop_reason(  # noqa: PLR0911 — one return a rule
         return "copies"
     if config.max_ratio and longer > config.max_ratio * shorter:
         return "max_ratio"
-    if shorter < config.min_chars:
-        return "min_chars"
-    if config.max_chars and longer > config.max_chars:
-        return "max_chars"
     if config.languages and (
         other_language(src, options.src_lang) or other_language(tgt, options.tgt_lang)
     ):
         return "languages"
     return KEPT
-
-
-log = logging.getLogger(__name__)
-
-PAIRS_PER_JOB = 2000
-Pair = tuple[str, str]
 
 
 @dataclass
@@ -76,34 +69,26 @@ class SplitStatistics:
     pairs: list[Pair] = field(default_factory=list)
     """Kept pairs, normalized, or a sample of them; empty unless tokenizers are learned."""
 
-    def dropped(self) -> dict[str, int]:
+    def dropped(self) -> Counter[str]:
         """How many pairs are left out, by reason."""
-        counts = np.bincount(self.drops, minlength=len(REASONS)).tolist()
-        dropped = {}
-        for reason, count in zip(REASONS, counts, strict=True):
-            if reason != KEPT and count:
-                dropped[reason] = count
-        return dropped
-
-    @property
-    def kept(self) -> int:
-        """How many pairs are left."""
-        return int((self.drops == 0).sum())
+        counts = Counter(self.drops.tolist())
+        return Counter({REASONS[code]: count for code, count in counts.items() if code})
 
 
 def scan_split(
-    split: PairSource,
-    name: str,
-    job: Callable[[Sequence[RawPair]], SplitStatistics],
-    *,
-    drops_repeats: bool = False,
-    workers: int,
+    split: PairSource, name: str, data: DataConfig, *, keeps_pairs: bool = False, workers: int
 ) -> SplitStatistics:
-    """Read `split` once, holding only sorted hashes, counts, drops and a sample of it.
+    """Read `split` once, holding only sorted hashes, counts, drops and perhaps a sample of it.
+
+    `[data.filter]` leaves pairs out of what is trained on.
 
     Raises:
         DataError: it is empty, or not in UTF-8.
     """
+    filtered = data.filter if is_trained_on(name) else FilterConfig()
+    job = partial(
+        scan_pairs, options=text_options(data), filtered=filtered, keeps_pairs=keeps_pairs
+    )
     whole = SplitStatistics()
     src_hashes = [whole.src_hashes]
     pair_hashes = [whole.pair_hashes]
@@ -127,11 +112,10 @@ def scan_split(
     whole.src_hashes = np.concatenate(src_hashes)
     whole.pair_hashes = np.concatenate(pair_hashes)
     whole.drops = np.concatenate(drops)
-    repeats = _drop_repeats(whole) if drops_repeats else frozenset()
+    repeats = _drop_repeats(whole) if filtered.duplicates else frozenset()
     whole.pairs = [pair for number, pair in sample if number not in repeats]
     whole.src_hashes.sort()
     whole.pair_hashes.sort()
-    log.debug("%s: %d lines read", name, whole.lines)
     if whole.invalid:
         log.warning(
             "%s: %d pairs are not valid UTF-8; what could not be read is left out",
@@ -140,10 +124,8 @@ def scan_split(
         )
     if not whole.lines:
         raise DataError(f"{split}: empty; '{name}' needs at least one line")
-    if is_trained_on(name) and not whole.kept:
-        if whole.dropped().keys() == {EMPTY}:
-            raise DataError(f"{split}: no line of '{name}' has text on both sides")
-        raise DataError(f"{split}: every pair of '{name}' is left out: {whole.dropped()}")
+    if is_trained_on(name) and whole.drops.all():
+        raise DataError(f"{split}: every pair of '{name}' is left out: {dict(whole.dropped())}")
     return whole
 
 
@@ -161,11 +143,7 @@ def _drop_repeats(statistics: SplitStatistics) -> frozenset[int]:
 
 
 def scan_pairs(
-    raw: Sequence[RawPair],
-    *,
-    options: TextOptions,
-    filtered: FilterConfig,
-    keeps_pairs: bool = False,
+    raw: Sequence[RawPair], *, options: TextOptions, filtered: FilterConfig, keeps_pairs: bool
 ) -> SplitStatistics:
     """The statistics of the pairs `raw`; it `keeps_pairs` for tokenizers to learn from."""
     found = SplitStatistics(lines=len(raw))

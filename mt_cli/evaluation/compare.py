@@ -1,35 +1,119 @@
-"""`compare`: is one system better than another on the same sentences, and where?"""
+"""`compare`: is one system better than another on the same sentences, and where?
+
+Paired tests over sentences, and over trainings.
+"""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from os import PathLike
 from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, Literal, TypedDict, cast
 
-from mt_cli.data.files import read_text, scored_lines
+import numpy as np
+from numpy.typing import NDArray
+from sacrebleu.metrics.base import Metric, Signature
+from sacrebleu.significance import PairedTest, Result
+
+from mt_cli.data.readers import read_text, scored_lines
 from mt_cli.errors import UsageError
-from mt_cli.evaluation.evaluate import System
-from mt_cli.evaluation.scoring import MAX_RESAMPLED, RESAMPLES, sentence_chrf, symptoms
-from mt_cli.evaluation.significance import (
-    TRIALS,
-    GroupTest,
-    MetricTest,
-    Outcome,
-    group_tests,
-    outcome_of,
-    paired_tests,
+from mt_cli.evaluation.evaluate import EvalChoice, EvalSet, System
+from mt_cli.evaluation.scoring import (
+    MAX_RESAMPLED,
+    METRIC_NAMES,
+    RESAMPLES,
+    MetricName,
+    bleu_tokenizer,
+    make_metrics,
+    sentence_chrf,
+    symptoms,
 )
-from mt_cli.evaluation.test_sets import EvalChoice, EvalSet
-from mt_cli.runs.opening import model_folder
-from mt_cli.runs.run import ModelFolder
+from mt_cli.runs.run import Run
 from mt_cli.translation.lines import check_aligned
 from mt_cli.translation.options import DecodingOptions
 
 log = logging.getLogger(__name__)
+TRIALS = 10_000
+"""Of the approximate randomization: sacreBLEU's own number."""
+SEED = 12345
+"""Of the approximate randomization: sacreBLEU's own."""
+ROUNDING = 1e-9
+"""Differences this close are equal."""
+ALPHA = 0.05
+"""A difference is shown if chance makes one as large less often than this."""
+Outcome = Literal["better", "worse", "unclear", "identical"]
 
 
 @dataclass(frozen=True)
-class Change:
+class Estimate:
+    """A system's score, and the mean and half width of its 95 % bootstrap interval."""
+
+    score: float
+    mean: float
+    half_width: float
+
+    @classmethod
+    def of(cls, result: Result) -> "Estimate":
+        """What sacreBLEU found."""
+        return cls(float(result.score), float(result.mean or 0), float(result.ci or 0))
+
+
+@dataclass(frozen=True)
+class MetricTest:
+    """A system against the baseline, by one metric."""
+
+    metric: MetricName
+    baseline: Estimate
+    system: Estimate
+    difference: float
+    """The system's score less the baseline's."""
+    bootstrap_p: float | None
+    """By paired bootstrap (Koehn 2004); None where the scores are equal."""
+    randomization_p: float | None
+    """By paired randomization (Riezler and Maxwell 2005); none as above."""
+    bootstrap_signature: str
+    randomization_signature: str
+
+    @property
+    def outcome(self) -> Literal["better", "worse"]:
+        """Which score the system has; less TER is better."""
+        return "better" if (self.difference < 0) == (self.metric == "TER") else "worse"
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the randomization test shows a difference."""
+        return self.randomization_p is not None and self.randomization_p < ALPHA
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The scores of several trainings of one system."""
+
+    scores: list[float]
+    mean: float
+    deviation: float
+    """Their standard deviation, of a sample."""
+
+
+@dataclass(frozen=True)
+class GroupTest:
+    """Several trainings of a system against as many of the baseline, by one metric."""
+
+    metric: MetricName
+    baseline: Spread
+    system: Spread
+    difference: float
+    """Of the means."""
+    seeds_p: float
+    """How often the runs, dealt into two groups at random, differ as much: a permutation test."""
+    sentences_p: float
+    """By paired randomization of the sentences, of all runs at once."""
+    signature: str
+
+
+class Change(TypedDict):
     """A sentence that the two systems translate differently."""
 
     line: int
@@ -98,12 +182,7 @@ def compare(
 
 
 def compare_systems(
-    paths: Sequence[Path],
-    options: DecodingOptions,
-    choice: EvalChoice,
-    *,
-    resamples: int = RESAMPLES,
-    trials: int = TRIALS,
+    paths: Sequence[Path], options: DecodingOptions, choice: EvalChoice
 ) -> dict[str, Comparison]:
     """Compare run folders or files of translations with the first of `paths`, by test set.
 
@@ -116,12 +195,25 @@ def compare_systems(
     if len(paths) < 2:
         raise UsageError("compare needs two systems at least: first the baseline, then another")
     found = {}
-    for each in _translated(paths, options, choice):
+    for test_set, (baseline, *others), text in _translated(paths, options, choice):
+        refs = test_set.refs
         # sacreBLEU holds a number for each sentence of each resample.
-        share = min(1.0, MAX_RESAMPLED / len(each.test_set.refs))
-        found[each.test_set.name] = each.comparison(
-            resamples=min(resamples, max(100, round(resamples * share))),
-            trials=min(trials, max(100, round(trials * share))),
+        share = min(1.0, MAX_RESAMPLED / len(refs))
+        resamples = max(100, round(RESAMPLES * share))
+        trials = max(100, round(TRIALS * share))
+        log.info("%s: tests with %d resamples and %d trials", test_set.name, resamples, trials)
+        for symptom in symptoms(baseline, refs):
+            log.warning("%s: %s", test_set.name, symptom)
+        tests = paired_tests(baseline, others, refs, **text, resamples=resamples, trials=trials)
+        contrasts = []
+        for path, hyps, of_system in zip(paths[1:], others, tests, strict=True):
+            sources = test_set.sources or None
+            changes = find_changes(baseline, hyps, refs, sources, lowercase=text["lowercase"])
+            changes.sort(key=lambda change: -abs(change["difference"]))
+            outcome: Outcome = outcome_of(of_system) if changes else "identical"
+            contrasts.append(Contrast(str(path), outcome, of_system, changes))
+        found[test_set.name] = Comparison(
+            test_set.name, len(refs), str(paths[0]), resamples, trials, contrasts
         )
     return found
 
@@ -131,8 +223,6 @@ def compare_groups(
     system: Sequence[Path],
     options: DecodingOptions,
     choice: EvalChoice,
-    *,
-    trials: int = TRIALS,
 ) -> dict[str, GroupComparison]:
     """Compare several trainings of a system, such as seeds, with as many of the baseline.
 
@@ -140,26 +230,17 @@ def compare_groups(
     """
     if len(baseline) != len(system) or len(baseline) < 2:
         raise UsageError(
-            f"--with compares as many trainings of both, two or more; found {len(baseline)} and "
-            f"{len(system)}"
+            f"--with takes as many as before it, two or more; found {len(baseline)}, {len(system)}"
         )
-    for group in (baseline, system):
-        if len(set(group)) < len(group):
-            raise UsageError("--with compares trainings; one is named twice")
+    if len({*baseline}) < len(baseline) or len({*system}) < len(system):
+        raise UsageError("--with compares trainings; one is named twice")
     found = {}
-    for each in _translated([*baseline, *system], options, choice):
-        hyps = each.hyps
-        tests = group_tests(
-            hyps[: len(baseline)],
-            hyps[len(baseline) :],
-            each.test_set.refs,
-            lang=each.lang,
-            lowercase=each.lowercase,
-            trials=trials,
-        )
-        found[each.test_set.name] = GroupComparison(
-            each.test_set.name,
-            len(each.test_set.refs),
+    num_baseline = len(baseline)
+    for test_set, hyps, text in _translated([*baseline, *system], options, choice):
+        tests = group_tests(hyps[:num_baseline], hyps[num_baseline:], test_set.refs, **text)
+        found[test_set.name] = GroupComparison(
+            test_set.name,
+            len(test_set.refs),
             list(map(str, baseline)),
             list(map(str, system)),
             tests,
@@ -167,65 +248,41 @@ def compare_groups(
     return found
 
 
-@dataclass(frozen=True)
-class _Translated:
-    """A test set with the translations of each system."""
+class Text(TypedDict):
+    """What is known of the references."""
 
-    test_set: EvalSet
-    names: list[str]
-    hyps: list[list[str]]
     lang: str
-    """Of the references, if it is known."""
     lowercase: bool
-
-    def comparison(self, *, resamples: int, trials: int) -> Comparison:
-        """Each system against the first."""
-        name, refs = self.test_set.name, self.test_set.refs
-        log.info("%s: tests with %d resamples and %d trials", name, resamples, trials)
-        baseline, *others = self.hyps
-        for symptom in symptoms(baseline, refs):
-            log.warning("%s: %s", name, symptom)
-        tests = paired_tests(
-            baseline,
-            others,
-            refs,
-            lang=self.lang,
-            lowercase=self.lowercase,
-            resamples=resamples,
-            trials=trials,
-        )
-        contrasts = []
-        for system, hyps, of_system in zip(self.names[1:], others, tests, strict=True):
-            sources = self.test_set.sources or None
-            changes = find_changes(baseline, hyps, refs, sources, lowercase=self.lowercase)
-            changes.sort(key=lambda change: -abs(change.difference))
-            outcome: Outcome = outcome_of(of_system) if changes else "identical"
-            contrasts.append(Contrast(system, outcome, of_system, changes))
-        return Comparison(name, len(refs), self.names[0], resamples, trials, contrasts)
 
 
 def _translated(
     paths: Sequence[Path], options: DecodingOptions, choice: EvalChoice
-) -> Iterator[_Translated]:
-    """The translations of each system in `paths`, by test set."""
-    if choice.ref is not None and (gone := [p for p in paths if not model_folder(p).exists()]):
-        raise UsageError(f"{gone[0]}: no such run folder, and no such file of translations")
+) -> Iterator[tuple[EvalSet, list[list[str]], Text]]:
+    """Each test set, the translations of each system in `paths`, and what the references are."""
     systems = {}
     for path in paths:
         if path.is_dir() or not path.exists():  # a pipe is a file of translations too
             systems[path] = System([path], options)
-    first = next(iter(systems.values()), None)
-    if first is not None:
-        check_same_direction([system.run for system in systems.values()])
-    test_sets = _test_sets(choice, first)
+    text: Text = {"lang": "", "lowercase": False}
+    if systems:
+        directions = {path: _direction(system.run) for path, system in systems.items()}
+        if len({*directions.values()}) > 1:
+            raise UsageError("; ".join(f"{path}: {each}" for path, each in directions.items()))
+        first = next(iter(systems.values()))
+        data = first.run.config.data
+        text = {"lang": data.tgt_lang, "lowercase": data.lowercase}
+        test_sets = first.test_sets(choice)
+    else:
+        files = choice.files(needs_sources=False)
+        if files is None:
+            raise UsageError("files of translations need references; name them with --ref FILE")
+        test_sets = [files]
     has_files = len(systems) < len(set(paths))
     if has_files and choice.noise:
         raise UsageError("--noise needs runs: a file holds the translations of one test set")
     if has_files and len(test_sets) > 1:
         names = ", ".join(each.name for each in test_sets)
-        raise UsageError(
-            f"a file holds the translations of one split; say of which with --split: {names}"
-        )
+        raise UsageError(f"a file has translations of one split; say which with --split: {names}")
     for test_set in test_sets:
         hyps_of = {}
         for path in dict.fromkeys(paths):  # once each: a pipe can be read only once
@@ -233,23 +290,7 @@ def _translated(
                 hyps_of[path] = systems[path].evaluate(test_set).hyps
             else:
                 hyps_of[path] = _read_hyps(path, test_set)
-        yield _Translated(
-            test_set,
-            list(map(str, paths)),
-            [hyps_of[path] for path in paths],
-            lang="" if first is None else first.run.config.data.tgt_lang,
-            lowercase=first is not None and first.run.config.data.lowercase,
-        )
-
-
-def _test_sets(choice: EvalChoice, first: System | None) -> list[EvalSet]:
-    """The chosen test sets; splits are of the data of `first`, the first run, if there is one."""
-    if first is not None:
-        return first.test_sets(choice)
-    files = choice.files(needs_sources=False)
-    if files is None:
-        raise UsageError("files of translations need their references; name them with --ref FILE")
-    return [files]
+        yield test_set, [hyps_of[path] for path in paths], text
 
 
 def find_changes(
@@ -265,39 +306,213 @@ def find_changes(
     changed_refs = [refs[i] for i in changed]
     before = sentence_chrf([baseline[i] for i in changed], changed_refs, lowercase=lowercase)
     after = sentence_chrf([hyps[i] for i in changed], changed_refs, lowercase=lowercase)
-    changes = []
+    changes: list[Change] = []
     for i, old, new in zip(changed, before, after, strict=True):
         changes.append(
-            Change(
-                line=i + 1,
-                source=sources[i] if sources else None,
-                ref=refs[i],
-                baseline_hyp=baseline[i],
-                hyp=hyps[i],
-                baseline_chrf=old,
-                chrf=new,
-                difference=new - old,
-            )
+            {
+                "line": i + 1,
+                "source": sources[i] if sources else None,
+                "ref": refs[i],
+                "baseline_hyp": baseline[i],
+                "hyp": hyps[i],
+                "baseline_chrf": old,
+                "chrf": new,
+                "difference": new - old,
+            }
         )
     return changes
 
 
-def check_same_direction(models: Sequence[ModelFolder]) -> None:
-    """Make sure that all `models` translate between the same languages."""
-    first = models[0]
-    for other in models[1:]:
-        if _direction(other) != _direction(first):
-            raise UsageError(
-                f"{other.folder} translates {_direction(other)}, but {first.folder} "
-                f"{_direction(first)}; only runs of one direction can be compared"
-            )
-
-
-def _direction(model: ModelFolder) -> str:
-    return f"{model.config.data.src_lang} to {model.config.data.tgt_lang}"
+def _direction(run: Run) -> str:
+    return f"{run.config.data.src_lang} to {run.config.data.tgt_lang}"
 
 
 def _read_hyps(path: Path, test_set: EvalSet) -> list[str]:
     hyps = scored_lines(read_text(path), path)
     check_aligned(path, hyps, f"the reference of '{test_set.name}'", test_set.refs)
     return hyps
+
+
+# Tests
+
+
+def paired_tests(
+    baseline: Sequence[str],
+    systems: Sequence[Sequence[str]],
+    refs: Sequence[str],
+    *,
+    lang: str = "",
+    lowercase: bool = False,
+    resamples: int = RESAMPLES,
+    trials: int = TRIALS,
+) -> list[tuple[MetricTest, ...]]:
+    """BLEU, chrF2 and TER of each of `systems` against `baseline`; `lang` is as in `score`.
+
+    The bootstrap is sacreBLEU's. Its randomization leaves out differences that are as large as the
+    one that was found, and so makes too much of few sentences; `Randomization` is ours.
+    """
+    named: list[tuple[str, Sequence[str]]] = [("0", baseline)]
+    named += [(str(i), hyps) for i, hyps in enumerate(systems, 1)]
+    metrics = _metrics(refs, lang, lowercase)
+    by_name = cast("Mapping[str, Metric]", metrics)
+    bootstrap = PairedTest(named, by_name, [list(refs)], test_type="bs", n_samples=resamples)
+    signatures, results = cast("tuple[dict[str, Signature], dict[str, list[Any]]]", bootstrap())
+    tests = []
+    for number, hyps in enumerate(systems, 1):
+        of_system = []
+        for name in METRIC_NAMES:
+            before = Estimate.of(results[name][0])
+            after = Estimate.of(results[name][number])
+            randomization = Randomization(metrics[name], [baseline], [hyps], refs)
+            has_difference = before.score != after.score  # otherwise nothing is left to test
+            of_system.append(
+                MetricTest(
+                    metric=name,
+                    baseline=before,
+                    system=after,
+                    difference=after.score - before.score,
+                    bootstrap_p=float(results[name][number].p_value) if has_difference else None,
+                    randomization_p=randomization.p(trials=trials) if has_difference else None,
+                    bootstrap_signature=signatures[name].format(),
+                    randomization_signature=randomization.signature(trials=trials),
+                )
+            )
+        tests.append(tuple(of_system))
+    return tests
+
+
+def _metrics(refs: Sequence[str], lang: str, lowercase: bool) -> dict[MetricName, Metric]:
+    bleu, chrf, ter = make_metrics(bleu_tokenizer(refs, lang), lowercase)
+    return {"BLEU": bleu, "chrF2": chrf, "TER": ter}
+
+
+class Randomization:
+    """Paired randomization (Riezler and Maxwell 2005) of one or several runs of two systems.
+
+    If the systems do not differ, each sentence's translations might as well be swapped between
+    them, all runs' at once. How often is the difference of the mean scores then as large as the one
+    that was found? Where few sentences differ, all ways to swap are counted, otherwise a sample.
+    Letters: R runs, L lines, S sufficient statistics, W ways to swap.
+    """
+
+    def __init__(
+        self,
+        metric: Metric,
+        baseline: Sequence[Sequence[str]],
+        system: Sequence[Sequence[str]],
+        refs: Sequence[str],
+    ) -> None:
+        """`baseline` and `system` have the translations of as many runs each."""
+        self._metric = metric
+        before = _statistics(metric, baseline, refs)  # (R, L, S)
+        after = _statistics(metric, system, refs)
+        differs = (before != after).any(axis=(0, 2))  # (L,)
+        self.num_differing = int(differs.sum())
+        """Lines whose statistics differ."""
+        self._before = before[:, differs]
+        self._after = after[:, differs]
+        self._same = before[:, ~differs].sum(1)  # (R, S): of all other lines
+        self._found = abs(self._difference(np.zeros(self.num_differing, bool)))
+
+    def p(self, *, trials: int) -> float:
+        """The share of the ways to swap in which the difference is at least as large."""
+        is_exact = self._is_exact(trials)
+        if is_exact:
+            ways = np.arange(2**self.num_differing)[:, None] >> np.arange(self.num_differing) & 1
+        else:
+            rng = np.random.default_rng(SEED)
+            ways = rng.integers(2, size=(trials, self.num_differing))
+        differences = [abs(self._difference(way)) for way in ways.astype(bool)]
+        num_as_large = sum(each >= self._found - ROUNDING for each in differences)
+        # A sample is taken to hold the difference that was found, too.
+        return num_as_large / len(ways) if is_exact else (num_as_large + 1) / (trials + 1)
+
+    def signature(self, *, trials: int) -> str:
+        """SacreBLEU's signature of the metric, with how the ways to swap were chosen."""
+        signature = self._metric.get_signature()
+        signature.update("ar", "exact" if self._is_exact(trials) else trials)
+        signature.update("seed", SEED)
+        return str(signature.format())
+
+    def _is_exact(self, trials: int) -> bool:
+        return 2**self.num_differing <= trials
+
+    def _difference(self, is_swapped: NDArray[np.bool_]) -> float:
+        """The system's mean score less the baseline's, after lines are swapped as `is_swapped`."""
+        chosen = is_swapped[:, None]
+        before = self._same + np.where(chosen, self._after, self._before).sum(1)  # (R, S)
+        after = self._same + np.where(chosen, self._before, self._after).sum(1)
+        return self._mean_score(after) - self._mean_score(before)
+
+    def _mean_score(self, of_runs: NDArray[np.float64]) -> float:
+        scores = [self._metric._compute_score_from_stats(each).score for each in of_runs]
+        return sum(scores) / len(scores)
+
+
+def _statistics(
+    metric: Metric, runs: Sequence[Sequence[str]], refs: Sequence[str]
+) -> NDArray[np.float64]:
+    """The sufficient statistics of each line of each run, (R, L, S)."""
+    return np.array(
+        [metric._extract_corpus_statistics(list(hyps), [list(refs)]) for hyps in runs], np.float64
+    )
+
+
+def group_tests(
+    baseline: Sequence[Sequence[str]],
+    system: Sequence[Sequence[str]],
+    refs: Sequence[str],
+    *,
+    lang: str = "",
+    lowercase: bool = False,
+    trials: int = TRIALS,
+) -> tuple[GroupTest, ...]:
+    """BLEU, chrF2 and TER of the translations of several runs against those of as many others."""
+    tests = []
+    for name, metric in _metrics(refs, lang, lowercase).items():
+        scores = [
+            float(metric.corpus_score(list(hyps), [list(refs)]).score)
+            for hyps in (*baseline, *system)
+        ]
+        before = _spread(scores[: len(baseline)])
+        after = _spread(scores[len(baseline) :])
+        randomization = Randomization(metric, baseline, system, refs)
+        tests.append(
+            GroupTest(
+                metric=name,
+                baseline=before,
+                system=after,
+                difference=after.mean - before.mean,
+                seeds_p=permutation_p(before.scores, after.scores),
+                sentences_p=randomization.p(trials=trials),
+                signature=randomization.signature(trials=trials),
+            )
+        )
+    return tuple(tests)
+
+
+def _spread(scores: list[float]) -> Spread:
+    return Spread(scores, mean(scores), stdev(scores))
+
+
+def permutation_p(one: Sequence[float], other: Sequence[float]) -> float:
+    """How often the means differ as much when all scores are dealt into two such groups.
+
+    An exact permutation test (Fisher 1935).
+    """
+    scores = [*one, *other]
+    found = abs(mean(one) - mean(other))
+    num_as_large = 0
+    num_ways = 0
+    for places in combinations(range(len(scores)), len(one)):
+        first = [scores[i] for i in places]
+        second = [score for i, score in enumerate(scores) if i not in places]
+        num_as_large += abs(mean(first) - mean(second)) >= found - ROUNDING
+        num_ways += 1
+    return num_as_large / num_ways
+
+
+def outcome_of(tests: Sequence[MetricTest]) -> Outcome:
+    """What the `tests` of a system show, by BLEU."""
+    bleu = tests[0]
+    return bleu.outcome if bleu.is_significant else "unclear"

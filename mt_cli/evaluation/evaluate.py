@@ -1,30 +1,29 @@
 """`evaluate`: test sets translated, scored against untouched references, and kept in the run."""
 
 import logging
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
+from typing import get_args
 
-from mt_cli.errors import DataError, ResourceError, UsageError
-from mt_cli.evaluation.kept import (
-    SPLIT,
-    WEIGHTS,
-    Evaluation,
-    write_card,
-    write_evaluation,
-)
+from mt_cli.config.schema import DataConfig, NoiseKind
+from mt_cli.data.corpora import find_corpus
+from mt_cli.data.noise import noisy_test_set
+from mt_cli.data.readers import read_text, scored_lines
+from mt_cli.errors import DataError, MtCliError, UsageError
+from mt_cli.evaluation.kept import SPLIT, WEIGHTS, write_card, write_evaluation
 from mt_cli.evaluation.scoring import Scores, score, symptoms
-from mt_cli.evaluation.test_sets import EvalChoice, EvalSet, pinned_splits
-from mt_cli.machine.files import built_beside, locked, sha256_json
+from mt_cli.machine.files import MANIFEST, built_beside, locked, sha256_bytes, sha256_json
 from mt_cli.machine.terminal import progress_shown
-from mt_cli.runs.checkpoint import weights_sha256
-from mt_cli.runs.opening import open_models, open_prepared_of
-from mt_cli.runs.run import EVALUATIONS, EXPORTED_MODEL, ExportedModel, Run
-from mt_cli.translation.lines import unk_rate
+from mt_cli.runs.run import EVALUATIONS, Run, open_models, open_prepared_of
+from mt_cli.text.normalize import decode_line
+from mt_cli.translation.lines import check_aligned, unk_rate
 from mt_cli.translation.options import DecodingOptions, search_facts, search_name
+from mt_cli.translation.scorer import reverse_run
 from mt_cli.translation.translator import Translator
 
 log = logging.getLogger(__name__)
@@ -32,6 +31,150 @@ log = logging.getLogger(__name__)
 SPEED = "sentences_per_s"
 LOCK_WAIT_S = 60.0
 """Seconds that an evaluation waits for another one that is being kept in the same place."""
+MAX_STEM = 50
+"""Bytes of a file's name in the name of a folder, which has 255 at most."""
+
+
+# Test sets: splits of a run's data, or files of the user's own
+
+
+@dataclass(frozen=True)
+class EvalSet:
+    """Sources and their references."""
+
+    name: str
+    """A split's, or `files`."""
+    sources: list[str]
+    """Empty if only translations are scored."""
+    refs: list[str]
+    kept_as: str
+    """How the name of its folder in `eval/` begins; the name of the search follows."""
+    data: DataConfig | None = None
+    """The data whose split it is; none of files that the user named."""
+    noise: NoiseKind | None = None
+    """The noise in `sources`."""
+
+    def noisy(self, kind: NoiseKind, data: DataConfig) -> "EvalSet":
+        """The test set with noise of this kind in its sources, which are in `data`'s languages."""
+        sources, refs = noisy_test_set(
+            self.sources, self.refs, kind, src_lang=data.src_lang, tgt_lang=data.tgt_lang
+        )
+        return replace(
+            self,
+            name=f"{self.name}+{kind}",
+            kept_as=f"{self.kept_as}+{kind}",
+            sources=sources,
+            refs=refs,
+            noise=kind,
+        )
+
+
+@dataclass(frozen=True)
+class EvalChoice:
+    """Which test sets: splits of the run's data (by default every test split), or files."""
+
+    splits: Sequence[str] = ()
+    src: Path | None = None
+    ref: Path | None = None
+    data: Path | None = None
+    """The prepared folder, if it has moved."""
+    noise: Sequence[NoiseKind] = ()
+    """Each test set is also translated with noise of these kinds in its sources."""
+
+    @classmethod
+    def of(
+        cls,
+        splits: str | Sequence[str],
+        src: str | PathLike[str] | None,
+        ref: str | PathLike[str] | None,
+        data: str | PathLike[str] | None,
+        noise: str | Sequence[str] = (),
+    ) -> "EvalChoice":
+        """The choice that these arguments, which may be strings, make."""
+        return cls(
+            splits=[splits] if isinstance(splits, str) else splits,
+            src=None if src is None else Path(src),
+            ref=None if ref is None else Path(ref),
+            data=None if data is None else Path(data),
+            noise=parse_noise(noise.split(",") if isinstance(noise, str) else noise),
+        )
+
+    def with_noise(self, test_sets: Sequence[EvalSet], data: DataConfig) -> list[EvalSet]:
+        """`test_sets`, and after each its noisy variants, named such as `test+lower`."""
+        found = []
+        for test_set in test_sets:
+            found.append(test_set)
+            found += [test_set.noisy(kind, data) for kind in self.noise]
+        return found
+
+    def files(self, *, needs_sources: bool) -> EvalSet | None:
+        """The test set in the user's files; None if splits are chosen.
+
+        Raises:
+            UsageError: a file is missing beside the other one. DataError: they are empty or not
+                parallel.
+        """
+        if self.ref is None:
+            if self.src is not None:
+                raise UsageError("--src needs --ref: the references of its lines")
+            return None
+        if self.splits:
+            raise UsageError("give either --split or --ref, not both")
+        if self.src is None and needs_sources:
+            raise UsageError("--ref needs the sources of its lines: --src FILE")
+        ref = read_text(self.ref)
+        refs = scored_lines(ref, self.ref)
+        if not refs:
+            raise DataError(f"{self.ref}: empty; there is nothing to score")
+        if self.src is None:
+            return EvalSet("files", [], refs, kept_as="files")
+        src = read_text(self.src)
+        sources = scored_lines(src, self.src)
+        check_aligned(self.ref, refs, str(self.src), sources)
+        stem = re.sub(r"[^\w.-]+", "_", self.src.stem).lstrip(".")
+        stem = stem.encode()[:MAX_STEM].decode(errors="ignore")
+        digest = sha256_bytes(sha256_bytes(src).encode() + sha256_bytes(ref).encode())
+        return EvalSet("files", sources, refs, kept_as=f"{stem}-{digest[:8]}")
+
+
+def parse_noise(names: Sequence[str]) -> tuple[NoiseKind, ...]:
+    """The kinds of noise that are named; `all` names every one.
+
+    Raises:
+        UsageError: a name is unknown.
+    """
+    kinds: tuple[NoiseKind, ...] = get_args(NoiseKind)
+    found: list[NoiseKind] = []
+    for name in names:
+        if name not in (*kinds, "all"):
+            raise UsageError(f"unknown noise '{name}'; known: all, {', '.join(kinds)}")
+        found += [kind for kind in kinds if name in (kind, "all")]
+    return tuple(dict.fromkeys(found))
+
+
+def pinned_splits(data: DataConfig, names: Sequence[str], folder: Path | None) -> list[EvalSet]:
+    """Splits of a pinned corpus, if its own files are in `folder` or where `prepare` puts them."""
+    if data.corpus != "multi30k":
+        return []
+    wanted = data.model_copy(update={"splits": names, "more": {}})
+    try:
+        corpus = find_corpus(wanted, source=folder, offline=True)
+    except (MtCliError, OSError):
+        if folder is None or (folder / MANIFEST).exists():  # the other error says more
+            return []
+        raise
+    found = []
+    for name, pair in corpus.items():
+        sources = []
+        refs = []
+        for src, tgt in pair.pairs():
+            sources.append(decode_line(src))
+            refs.append(decode_line(tgt))
+        found.append(EvalSet(name, sources, refs, name, data))
+    return found
+
+
+# Scores
 
 
 @dataclass(frozen=True)
@@ -100,50 +243,41 @@ class System:
             UsageError: no run, no such checkpoint, an option out of range, vocabularies that
                 differ, or a reranking run of the wrong direction.
         """
-        self._models: list[Run | ExportedModel] = [*open_models(run_dirs)]
-        self.run: Run | ExportedModel = self._models[0]
+        self._runs = open_models(run_dirs)
+        self.run = self._runs[0]
         """The first, in whose folder results are kept."""
         # By name from here on: what `best` means may change while this runs.
-        names = options.checkpoints_of(self._models)
-        self.checkpoint = names[0]
-        """Name of the first run's checkpoint."""
-        made_with: dict[str, object] = {}
-        if len(names) > 1:
-            others = zip(self._models[1:], names[1:], strict=True)
-            made_with["with"] = [_member(other, name) for other, name in others]
-            folders = ", ".join(str(model.folder) for model in self._models)
-            log.info("ensemble of %d: %s", len(names), folders)
-        reranking = options.reranking
-        if reranking is not None:
-            reverse = reranking.open_run(of=self.run)
-            name = reverse.resolve_checkpoint("best")
-            weights = {"reverse": reranking.reverse, "length": reranking.length}
-            made_with["reranked_by"] = {**_member(reverse, name), "weights": weights}
-            options = replace(options, reranking=replace(reranking, checkpoint=name))
+        names = options.checkpoints_of(self._runs)
+        self._options = replace(options, checkpoint=names)
         config = options.config_of(self.run)
-        facts = search_facts(
-            config, self.run.tokenizers, sampling=options.sampling, seed=options.seed
-        )
+        facts = search_facts(config, self.run.tokenizers)
         if options.backend not in (None, self.run.config.model.backend):
             facts["backend"] = options.backend
-        self._made_by = {
-            "checkpoint": self.checkpoint,
-            WEIGHTS: sha256_of_model(self.run, self.checkpoint),
+        made_by: dict[str, object] = {
+            "checkpoint": names[0],
+            WEIGHTS: self.run.weights_sha256(names[0]),
             "search": {"beam_size": config.beam_size, **facts},
-            **made_with,
         }
+        if len(names) > 1:
+            others = zip(self._runs[1:], names[1:], strict=True)
+            facts["with"] = made_by["with"] = [_member(run, name) for run, name in others]
+            log.info("ensemble of %d: %s", len(names), ", ".join(map(str, run_dirs)))
+        if config.rerank_with is not None:
+            reverse = reverse_run(config, of=self.run)
+            facts["reranked_by"] = _member(reverse, reverse.resolve_checkpoint("best"))
+            made_by["reranked_by"] = facts["reranked_by"]
+        wanted = options.checkpoint
+        if set([wanted] if isinstance(wanted, str) else wanted) != {"best"}:
+            facts["checkpoint"] = names
+        self._made_by = made_by
         """Whose translations they are, because a run that goes on makes others later."""
-        asked = options.checkpoint
-        if set([asked] if isinstance(asked, str) else asked) != {"best"}:
-            facts["checkpoint"] = options.checkpoint
-        self.decoding = search_name(config, {**facts, **made_with}, sampling=options.sampling)
+        self.decoding = search_name(config, facts)
         """How translations are searched for, and by whom, as the folders in `eval/` are named."""
-        self._options = replace(options, checkpoint=names)
 
     @cached_property
     def translator(self) -> Translator:
         """The loaded model, or models, with the reranker that chooses among their translations."""
-        return Translator.of_models(self._models, self._options)
+        return Translator.of_models(self._runs, self._options)
 
     def test_sets(self, choice: EvalChoice) -> list[EvalSet]:
         """The user's files, or the chosen splits of the run's data; by default every test split.
@@ -170,7 +304,7 @@ class System:
             for name in names:
                 sources = prepared.lines(name, "src")
                 found.append(EvalSet(name, sources, prepared.lines(name, "tgt"), name, data))
-        except DataError:
+        except (DataError, OSError):
             found = pinned_splits(data, names, choice.data)
             if not found:
                 raise
@@ -186,7 +320,7 @@ class System:
             names = [name for name in known if name not in ("train", "val")]
         if not names:
             raise UsageError(
-                f"{self.run.folder} has no test split; name one of {', '.join(known)} with --split"
+                f"{self.run.folder}: no test split; name one with --split: {', '.join(known)}"
             )
         return names
 
@@ -211,44 +345,25 @@ class System:
         )
         for warning in [*symptoms(hyps, test_set.refs), *translator.take_warnings()]:
             log.warning("%s: %s", test_set.name, warning)
-        self._keep(test_set, result)
+        try:
+            self._keep(test_set, result)
+        except (MtCliError, OSError) as error:
+            log.warning("%s: only printed, not kept: %s", test_set.name, error)
         return result
 
     # Keeping
 
-    def _folder(self, kept_as: str) -> Path:
-        return self.run.folder / EVALUATIONS / f"{kept_as}-{self.decoding}"
-
-    def _kept_as(self, test_set: EvalSet) -> str:
-        """Its name in `eval/`, where no other run's split may replace this run's of that name."""
-        own = self.run.config.data
-        other = test_set.data
-        if other is None or other is own:
-            return test_set.kept_as
-        has_same_corpus = (
-            own.corpus == other.corpus
-            and own.src_lang == other.src_lang
-            and own.tgt_lang == other.tgt_lang
-            and own.files.get(test_set.name) == other.files.get(test_set.name)
-        )
-        if has_same_corpus:
-            return test_set.kept_as
-        return f"{test_set.kept_as}-{sha256_json([test_set.sources, test_set.refs])[:8]}"
-
     def _keep(self, test_set: EvalSet, result: TestSetResult) -> None:
-        kept_as = self._kept_as(test_set)
-        folder = self._folder(kept_as)
-        is_own_split = test_set.data is not None and kept_as == test_set.name
-        record = {**result.as_json(), **self._made_by}
+        kept_as = test_set.kept_as
+        is_own_split = test_set.data == self.run.config.data and not test_set.noise
+        if test_set.data not in (None, self.run.config.data):  # another run's split
+            kept_as += f"-{sha256_json([test_set.sources, test_set.refs])[:8]}"
+        folder = self.run.folder / EVALUATIONS / f"{kept_as}-{self.decoding}"
+        record: Mapping[str, object] = {**result.as_json(), **self._made_by}
         if is_own_split:
-            record[SPLIT] = test_set.name
-        evaluation = Evaluation(test_set.sources, test_set.refs, result.hyps, record)
-        try:
-            with locked(folder, wait_s=LOCK_WAIT_S), built_beside(folder) as partial:
-                write_evaluation(partial, evaluation)
-        except (ResourceError, DataError, UsageError) as error:
-            log.warning("%s: only printed, not kept: %s", test_set.name, error)
-            return
+            record = {**record, SPLIT: test_set.name}
+        with locked(folder, wait_s=LOCK_WAIT_S), built_beside(folder) as partial:
+            write_evaluation(partial, test_set.sources, test_set.refs, result.hyps, record)
         log.info(
             "%s: %d sentences, %.0f a second, translations in %s",
             test_set.name,
@@ -256,21 +371,11 @@ class System:
             result.sentences_per_s,
             folder,
         )
-        if is_own_split and isinstance(self.run, Run):
+        if is_own_split and not self.run.is_exported:
             write_card(self.run)
 
 
-def _member(model: Run | ExportedModel, checkpoint: str) -> dict[str, str]:
+def _member(run: Run, checkpoint: str) -> dict[str, str]:
     """A model that translates, or chooses, together with the run's own."""
-    return {
-        "run": model.folder.resolve().name,
-        "checkpoint": checkpoint,
-        "sha256": sha256_of_model(model, checkpoint),
-    }
-
-
-def sha256_of_model(model: Run | ExportedModel, checkpoint: str) -> str:
-    """sha256 of the weights of a run's `checkpoint`, or of an exported model."""
-    if isinstance(model, Run):
-        return weights_sha256(model.checkpoint_folder(checkpoint))
-    return model.sha256[EXPORTED_MODEL]
+    name = run.folder.resolve().name
+    return {"run": name, "checkpoint": checkpoint, "sha256": run.weights_sha256(checkpoint)}

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -20,7 +20,7 @@ from mt_cli.machine.files import (
     write_json,
 )
 from mt_cli.model.model import num_parameters
-from mt_cli.runs.checkpoint import checkpoint_name, weights_sha256
+from mt_cli.runs.checkpoint import checkpoint_name
 from mt_cli.runs.run import ENVIRONMENT, SCORES, STATUS, Run, read_metrics
 
 TEXTS = ("src.txt", "ref.txt", "hyp.txt")
@@ -33,25 +33,20 @@ SYSTEM_KEYS = {"with", "reranked_by"}
 """Keys of the scores of an ensemble, or of translations that another model chose."""
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """The texts of a kept evaluation, line by line, and its `scores.json`."""
-
-    sources: list[str]
-    refs: list[str]
-    hyps: list[str]
-    record: Mapping[str, object]
-
-
-def write_evaluation(folder: Path, evaluation: Evaluation) -> None:
-    """Fill the new `folder`."""
+def write_evaluation(
+    folder: Path,
+    sources: Sequence[str],
+    refs: Sequence[str],
+    hyps: Sequence[str],
+    record: Mapping[str, object],
+) -> None:
+    """Fill the new `folder` with the texts, line by line, and `record` as its scores.json."""
     hashes = {}
-    sides = (evaluation.sources, evaluation.refs, evaluation.hyps)
-    for name, lines in zip(TEXTS, sides, strict=True):
+    for name, lines in zip(TEXTS, (sources, refs, hyps), strict=True):
         content = "".join(f"{line}\n" for line in lines).encode()
         hashes[name] = sha256_bytes(content)
         write_atomically(folder / name, content)
-    write_json(folder / SCORES, {**evaluation.record, "sha256": hashes})
+    write_json(folder / SCORES, {**record, "sha256": hashes})
 
 
 @dataclass(frozen=True)
@@ -82,7 +77,7 @@ def kept_scores(run: Run, *, checkpoint: str | None) -> list[KeptScore]:
     found: list[KeptScore] = []
     if checkpoint is None:
         return found
-    weights = weights_sha256(run.checkpoint_folder(checkpoint))
+    weights = run.weights_sha256(checkpoint)
     for folder in run.kept_evaluations():
         record = read_json(folder / SCORES)
         is_own = SPLIT in record and not record.keys() & SYSTEM_KEYS
@@ -113,7 +108,7 @@ def validation_of(run: Run, checkpoint: str | None) -> Mapping[str, object]:
     for record in read_metrics(run.metrics_path):
         is_validation = record["kind"] == "validation"
         if is_validation and checkpoint_name(int(str(record["step"]))) == checkpoint:
-            weights = weights_sha256(run.checkpoint_folder(checkpoint))
+            weights = run.weights_sha256(checkpoint)
             return record if record.get(WEIGHTS, weights) == weights else {}
     return {}
 
@@ -132,7 +127,7 @@ def write_card(run: Run) -> None:
     try:
         if not path.exists() or read_file(path).startswith(f"---\n# {MARK}\n".encode()):
             write_atomically(path, card(run).encode(errors="backslashreplace"))
-    except (MtCliError, TemplateError, TypeError, ValueError) as error:  # a damaged file
+    except (MtCliError, OSError, TemplateError, TypeError, ValueError) as error:
         log.warning("%s: left as it is: %s", path, error)
 
 
@@ -142,7 +137,7 @@ def card(run: Run) -> str:
     kept = kept_scores(run, checkpoint=checkpoint)
     data = run.config.data
     # The licence is known only for the bundled sample, where no other run has a part in it.
-    learnt_alone = run.init_from is None and not run.distil_from
+    learnt_alone = run.manifest.init_from is None and not run.manifest.distil_from
     is_sample = data.corpus == "sample" and not data.more and learnt_alone
     return render_markdown(
         files(__package__).joinpath("card.md"),

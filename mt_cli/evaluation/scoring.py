@@ -14,7 +14,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from mt_cli.text.language import CHINESE, base_language, unspaced_script
-from mt_cli.text.normalize import is_normal, is_tokenized
+from mt_cli.text.normalize import is_tokenized
 
 RESAMPLES = 1000
 """Of the bootstrap: sacreBLEU's own number."""
@@ -36,10 +36,10 @@ class Score:
     signature: str
     details: dict[str, object]
     """sacreBLEU's own JSON keys."""
-    half_width: float | None = None
-    """Of its 95 % bootstrap interval (Koehn 2004), where that was asked for."""
     interval: str | None = None
-    """The interval as `sacrebleu --confidence` prints it, and its signature with the seed."""
+    """Its 95 % bootstrap interval (Koehn 2004), where that was asked for, as `sacrebleu
+    --confidence` prints it, and its signature with the seed.
+    """
 
     def __str__(self) -> str:
         return f"{self.name} {self.score:.2f}  {self.signature}"
@@ -72,16 +72,14 @@ def score(
     `MAX_RESAMPLED` sentences get no interval.
     """
     n_bootstrap = RESAMPLES if len(hyps) <= MAX_RESAMPLED else 1
-    bleu, chrf, ter = make_metrics(bleu_tokenizer(refs, lang), lowercase)
-    bleu_result = _corpus_score(bleu, hyps, refs, n_bootstrap=n_bootstrap)
-    chrf_result = _corpus_score(chrf, hyps, refs, n_bootstrap=n_bootstrap)
-    ter_result = _corpus_score(ter, hyps, refs, n_bootstrap=n_bootstrap)
-    scores = {
-        "bleu": _describe(bleu, bleu_result),
-        "chrf": _describe(chrf, chrf_result),
-        "ter": _describe(ter, ter_result),
-    }
-    return Scores(scores, len(hyps), bleu_result.ratio)  # type: ignore[attr-defined]
+    scores = {}
+    results = []
+    for key, metric in zip(
+        ("bleu", "chrf", "ter"), make_metrics(bleu_tokenizer(refs, lang), lowercase), strict=True
+    ):
+        results.append(_corpus_score(metric, hyps, refs, n_bootstrap=n_bootstrap))
+        scores[key] = _describe(metric, results[-1])
+    return Scores(scores, len(hyps), results[0].ratio)  # type: ignore[attr-defined]
 
 
 def score_bleu(
@@ -160,21 +158,18 @@ def _describe(metric: Metric, result: MetricScore) -> Score:
     if "confidence" not in details:
         return Score(result.name, result.score, plain, details)
     exact = json.loads(result.format(width=10, signature=with_resamples, is_json=True))
-    mean = exact["confidence_mean"]
-    half_width = exact["confidence_var"]
-    details["confidence_mean"] = mean
-    details["confidence_var"] = half_width
+    for key in ("confidence_mean", "confidence_var"):
+        details[key] = exact[key]
     details["confidence_signature"] = with_resamples
-    interval = f"{mean:.2f} ± {half_width:.2f}  {with_resamples}"
-    return Score(result.name, result.score, plain, details, half_width, interval)
+    mean = exact["confidence_mean"]
+    interval = f"{mean:.2f} ± {exact['confidence_var']:.2f}  {with_resamples}"
+    return Score(result.name, result.score, plain, details, interval)
 
 
 NORMAL_TOKENIZED = 0.1
 """Normal share of lines that look tokenized."""
 NORMAL_LOOPS = 0.02
 """Normal share of translations that repeat themselves."""
-NORMAL_UNREACHABLE = 0.01
-"""Normal share of references that no translation can equal."""
 LOOP = re.compile(r"\b(\w+)(?: \1\b){3}|\b(\w+(?: \w+){1,3})(?: \2\b){2}")
 """A word four times in a row, or two to four words three times. "Very, very, very" is none."""
 
@@ -201,13 +196,6 @@ def symptoms(hyps: Sequence[str], refs: Sequence[str]) -> list[str]:
         found.append(
             f"{len(loops)} of {len(hyps)} translations repeat themselves, for example line "
             f"{loops[0]}: train longer, or evaluate and translate with --no-repeat-ngram 4"
-        )
-    unreachable = _lines_that(lambda line: not is_normal(line), refs)
-    if len(unreachable) > NORMAL_UNREACHABLE * len(refs):
-        found.append(
-            f"{len(unreachable)} of {len(refs)} references, for example line {unreachable[0]}, are "
-            "not in Unicode's NFC or hold invisible characters, which no translation has: the "
-            "scores are too low"
         )
     return found
 

@@ -5,16 +5,17 @@ import ctypes
 import logging
 import os
 import platform
-import re
-import warnings
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mt_cli.config.schema import MAX_THREADS, Device, GraphsChoice, Precision, PrecisionChoice
-from mt_cli.errors import Option, ResourceError
+from mt_cli.errors import ResourceError
 from mt_cli.machine.process import usable_cores
 
 log = logging.getLogger(__name__)
@@ -24,7 +25,6 @@ INT_MAX = 2**31 - 1
 MMAP_THRESHOLDS = (1 << 30, 1 << 25)
 """The largest that glibc accepts: since 2.35, and before. It refuses larger ones."""
 IMPORTED_BY = os.getpid()
-NO_CUDA = "no CUDA device found"
 FIRST_MATRIX_UNITS = (7, 0)
 """Compute capability of the first GPUs with tensor cores, which multiply fp16."""
 DTYPES: dict[Precision, torch.dtype] = {
@@ -95,9 +95,7 @@ def set_up_process(*, threads: int = 0) -> None:
         ResourceError: too many threads.
     """
     if threads > MAX_THREADS:  # torch takes no such number
-        raise ResourceError(
-            f"{threads} threads are more than any machine has; give ", Option("threads", 1)
-        )
+        raise ResourceError(f"{threads} threads are more than any machine has")
     if threads:
         torch.set_num_threads(threads)
     elif "OMP_NUM_THREADS" not in os.environ and usable_cores() < torch.get_num_threads():
@@ -139,62 +137,13 @@ def _choose_device(device: Device) -> torch.device:
         return torch.device("cpu")
     if device == "mps":  # only where asked for: nobody has tried it
         if not torch.backends.mps.is_available():
-            raise ResourceError(
-                "no GPU of an Apple computer found; use ", Option("device", "cpu"), ", or auto"
-            )
+            raise ResourceError("no GPU of an Apple computer found; use --device cpu, or auto")
         return torch.device("mps")
-    refusal = cuda_refusal()
-    if refusal is not None and device == "cuda":
-        raise ResourceError(f"{refusal}; use ", Option("device", "cpu"), ", or auto")
-    if refusal is not None:
-        if not refusal.startswith(NO_CUDA):
-            log.warning("%s; computing on the CPU", refusal)
+    if not torch.cuda.is_available():  # where there is a GPU, PyTorch's own warning says why
+        if device == "cuda":
+            raise ResourceError("no CUDA device found; use --device cpu, or auto")
         return torch.device("cpu")
-    chosen = _own_cuda_device()
-    check_has_kernels(chosen)
-    return chosen
-
-
-def cuda_refusal() -> str | None:
-    """Why PyTorch finds no CUDA device; None if it finds one.
-
-    It gives a reason once in a process: the first time it is asked.
-    """
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        if torch.cuda.is_available():
-            return None
-    if caught:
-        reason = str(caught[0].message).partition(" (Triggered internally")[0]
-        reason = re.split(r"\.(\s+(?=[A-Z])|$)", reason.removeprefix("CUDA initialization: "))[0]
-        return f"this PyTorch, {torch.__version__}, finds no GPU that it can use: {reason}"
-    if torch.version.cuda is None and torch.version.hip is None:
-        return f"{NO_CUDA}: this PyTorch, {torch.__version__}, is built for CPUs alone"
-    return NO_CUDA
-
-
-def check_has_kernels(device: torch.device) -> None:
-    """Check that this PyTorch was compiled for the CUDA GPU `device`.
-
-    Raises:
-        ResourceError: it was not, and the first kernel would fail.
-    """
-    architectures = torch.cuda.get_arch_list()
-    if torch.version.hip or not architectures:
-        return
-    major, minor = torch.cuda.get_device_capability(device)
-    for architecture in architectures:
-        kind, _, digits = architecture.partition("_")
-        compiled = divmod(int(re.sub(r"\D", "", digits)), 10)
-        # Machine code runs on later GPUs of the same generation, `compute` code on all later ones.
-        if compiled <= (major, minor) and (kind == "compute" or compiled[0] == major):
-            return
-    raise ResourceError(
-        f"this PyTorch, {torch.__version__}, has no code for this GPU, of compute capability "
-        f"{major}.{minor}, but for {', '.join(architectures)}; install one that has (docs/gpu.md), "
-        "or use ",
-        Option("device", "cpu"),
-    )
+    return _own_cuda_device()
 
 
 def _own_cuda_device() -> torch.device:
@@ -203,18 +152,13 @@ def _own_cuda_device() -> torch.device:
     if local_rank is None:
         return torch.device("cuda")
     if not local_rank.isdecimal():
-        raise ResourceError(
-            f"LOCAL_RANK is {local_rank!r} in the environment and has to be a number; start with "
-            "torchrun, or unset it"
-        )
-    own, found = int(local_rank), torch.cuda.device_count()
-    # Some launchers show each process one GPU.
+        raise ResourceError(f"LOCAL_RANK is {local_rank!r}, not a number; unset it")
+    own = int(local_rank)
+    found = torch.cuda.device_count()
     if found == 1 and os.environ.get("CUDA_VISIBLE_DEVICES"):
-        own = 0
+        own = 0  # some launchers show each process one GPU
     if own >= found:
-        raise ResourceError(
-            f"no GPU is left for process {own + 1}: this machine has {found}; start no more"
-        )
+        raise ResourceError(f"process {own + 1} has no GPU: there are {found}; start no more")
     torch.cuda.set_device(own)
     return torch.device("cuda", own)
 
@@ -249,3 +193,89 @@ def fast_bf16() -> str:
         return "AMX"
     may_use = is_unlimited or any(name in most for name in ("BF16", "FP16", "AVX10", "AMX"))
     return "BF16" if torch.cpu._is_avx512_bf16_supported() and may_use else ""
+
+
+# Facts that help to interpret a result
+
+GIB = 1 << 30
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def describe_checkout(package: Path = PACKAGE) -> dict[str, str | bool | None]:
+    """`commit` of git, and whether the files of `package` differ from it (`commit_modified`).
+
+    Empty where git is missing or does not track the package, as when it was installed.
+    """
+    # Without this question, an environment inside somebody's repository would name that
+    # repository's commit.
+    if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
+        return {}
+    changes = _git(package, "status", "--porcelain", "--", ".")
+    return {"commit": _git(package, "rev-parse", "HEAD"), "commit_modified": bool(changes)}
+
+
+def _git(folder: Path, *args: str) -> str | None:
+    """What git prints in `folder`; None if it fails."""
+    command = ["git", "--no-optional-locks", *args]
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+PACKAGES = ("sentencepiece", "spacy", "torchtext", "sacrebleu", "numpy")
+"""Packages besides torch whose version may affect a result."""
+CPU_INFO = Path("/proc/cpuinfo")
+
+
+def processor_name() -> str:
+    """The processor's model name where the system gives one, else its architecture."""
+    with contextlib.suppress(OSError):
+        for line in CPU_INFO.read_text(errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            # The first is that of PCs, the other that of most ARM boards.
+            if name.strip() in ("model name", "Model") and value.strip():
+                return " ".join(value.split())
+    return platform.processor() or platform.machine() or "unknown processor"
+
+
+def describe_processor() -> str:
+    """The processor and its vector units, such as `AMD EPYC, 2 cores, AVX-512, BF16`."""
+    cores = os.cpu_count() or 1
+    described = [processor_name(), f"{cores} core{'' if cores == 1 else 's'}"]
+    described += ["AVX-512"] if torch.cpu._is_avx512_supported() else []
+    return ", ".join(filter(None, [*described, fast_bf16()]))
+
+
+def describe_machine(runtime: Runtime) -> dict[str, str | int | float]:
+    """Facts about the machine that help to interpret a result."""
+    facts: dict[str, str | int | float] = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+    for package in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            facts[package] = metadata.version(package)
+    facts |= {
+        "device": str(runtime.device),
+        "precision": runtime.precision,
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+        "processor": processor_name(),
+        "avx512": bool(torch.cpu._is_avx512_supported()),
+        "amx": fast_bf16() == "AMX",
+        "cores": os.cpu_count() or 1,
+        "threads": torch.get_num_threads(),
+    }
+    with contextlib.suppress(AttributeError, ValueError, OSError):  # not on every system
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        facts["memory_gib"] = round(memory / GIB, 1)
+    if runtime.device.type == "cuda":
+        memory = torch.cuda.get_device_properties(runtime.device).total_memory
+        facts["gpu_memory_gib"] = round(memory / GIB, 1)
+        facts["gpu"] = torch.cuda.get_device_name(runtime.device)
+        facts["capability"] = ".".join(map(str, torch.cuda.get_device_capability(runtime.device)))
+        facts["cuda"] = torch.version.cuda or "none"
+    return facts

@@ -1,4 +1,7 @@
-"""All disk access: sizes, sha256, JSON, locks, and atomic writes of files and folders."""
+"""All disk access: sizes, sha256, JSON, locks, and atomic writes of files and folders.
+
+What the system refuses is an `OSError` that names the place as the user knows it.
+"""
 
 import errno
 import glob
@@ -14,19 +17,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedWriter
 from pathlib import Path
+from typing import TypeVar
 
 from filelock import FileLock, Timeout
+from pydantic import TypeAdapter, ValidationError
 
-from mt_cli.errors import DataError, ResourceError, UsageError
-from mt_cli.machine.process import MEMORY, shortage
+from mt_cli.errors import DataError, UsageError
 
 log = logging.getLogger(__name__)
+Kind = TypeVar("Kind")
 MANIFEST = "manifest.json"
 """Lists the files of its folder, whatever that holds, with their sha256."""
 MAX_BYTES = 1 << 24
 """Size of a file that is read as a whole."""
 MAX_TEXT_BYTES = 1 << 30
 """Size of a corpus's or a log's text."""
+MAX_NAME = 255
+"""Bytes of a path in a manifest."""
 
 
 # Reading
@@ -36,19 +43,14 @@ def read_file(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
     """The content of the regular file `path`, of at most `max_bytes` bytes.
 
     Raises:
-        DataError: there is none, it is something else, it is larger, or it cannot be read.
+        DataError: there is none, it is something else, or it is larger.
     """
-    try:
-        if not path.is_file():
-            raise DataError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
-        with path.open("rb") as file:
-            data = file.read(max_bytes + 1)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    if not path.is_file():
+        raise DataError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
+    with errors_naming(path), path.open("rb") as file:
+        data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
-        raise DataError(
-            f"{path}: more than {max_bytes:,} bytes, which no such file has; it is damaged"
-        )
+        raise DataError(f"{path}: damaged: it has more than {max_bytes:,} bytes")
     return data
 
 
@@ -56,15 +58,36 @@ def read_json(path: Path) -> dict[str, object]:
     """The JSON object in `path`.
 
     Raises:
-        DataError: missing, not a JSON object, or too large.
+        DataError: it is missing, not a JSON object, or too large.
     """
+    return parsed(dict[str, object], read_file(path), path)
+
+
+def parsed(kind: type[Kind], data: bytes, origin: Path | str) -> Kind:
+    """The JSON `data` as a value of this kind; `origin` names it in errors.
+
+    Raises:
+        DataError: it is something else.
+    """
+    with damage_named(origin, "JSON", ValueError, RecursionError):
+        value = json.loads(data)
     try:
-        value = json.loads(read_file(path))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not valid JSON ({error}); the file is damaged") from error
-    if not isinstance(value, dict):
-        raise DataError(f"{path}: expected a JSON object, found {type(value).__name__}")
-    return value
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        detail = error.errors()[0]
+        place = "".join(f"{part}: " for part in detail["loc"])
+        raise DataError(
+            f"{origin}: damaged, or of another version: {place}{detail['msg']}"
+        ) from error
+
+
+@contextmanager
+def damage_named(place: Path | str, kind: str, *errors: type[Exception]) -> Iterator[None]:
+    """Let what a library raises over a file of this `kind` in the block name its `place`."""
+    try:
+        yield
+    except errors as error:
+        raise DataError(f"{place}: damaged, or no {kind}: {error}") from error
 
 
 def sha256_bytes(data: bytes) -> str:
@@ -78,16 +101,9 @@ def sha256_json(value: object) -> str:
 
 
 def sha256_file(path: Path) -> str:
-    """Hex digest of a file's content, read in chunks.
-
-    Raises:
-        DataError: it cannot be read.
-    """
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    """Hex digest of a file's content, read in chunks."""
+    with errors_naming(path), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sha256_of_files(folder: Path) -> dict[str, str]:
@@ -104,94 +120,42 @@ def check_hashes(folder: Path, expected: Mapping[str, str]) -> None:
     """
     for name, digest in expected.items():
         path = folder / name
-        try:
-            is_inside = path.resolve().is_relative_to(folder.resolve())
-            is_found = path.is_file()
-        except (OSError, ValueError):  # a name that no file can have
-            is_inside = is_found = False
-        if not is_inside:
-            raise DataError(
-                f"{folder / MANIFEST}: lists {name[:100]!r}, which is no file in its folder"
-            )
-        if not is_found:
+        is_possible = "\0" not in name and len(os.fsencode(name)) <= MAX_NAME
+        if not is_possible or not path.resolve().is_relative_to(folder.resolve()):
+            raise DataError(f"{folder / MANIFEST}: lists {name[:99]!r}, no file in its folder")
+        if not path.is_file():
             raise DataError(f"{path}: missing, though {folder / MANIFEST} lists it")
         found = sha256_file(path)
         if found != digest:
             raise DataError(
-                f"{path}: altered or damaged: sha256 {found[:12]}… found, {digest[:12]}… expected; "
-                "restore it from a copy"
+                f"{path}: altered or damaged: sha256 {found[:12]}…, expected {digest[:12]}…"
             )
-
-
-REASONS = {
-    errno.ENOSPC: "no space left on the disk",
-    errno.EDQUOT: "no space left on the disk",
-    errno.EEXIST: "a file stands where a folder is needed",
-    errno.ENOTDIR: "a file stands where a folder is needed",
-}
-"""Clear words for write errors whose system message would mislead."""
 
 
 CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF)
 """Errors of file systems that have no such thing as syncing: shares of VirtualBox, CIFS, FUSE."""
-
-
 HOST = re.sub(r"\W", "", platform.node())[:20] or "host"
-
-
 PARTIAL = re.compile(rf"\..+\.{HOST}-(\d{{1,9}})\.partial", re.ASCII)
 """Name of a file that a process of this machine, whose number is in it, is writing."""
 
 
-class WriteError(ResourceError):
-    """A file could not be written."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.reason = reason
-
-
 @contextmanager
-def write_errors_named(path: Path) -> Iterator[None]:
-    """Report each failed write in the block as one of `path`, the place that the user knows.
-
-    A lack of memory is no failed write, and is raised as it is.
-    """
+def errors_naming(path: Path) -> Iterator[None]:
+    """Let an `OSError` of the block name `path`, the place that the user knows."""
     try:
         yield
-    except BrokenPipeError:
-        raise
-    except WriteError as error:
-        raise WriteError(path, error.reason) from error
     except OSError as error:
-        if shortage(error) == MEMORY:
-            raise
-        first = error
-        # To close a file that could not be written fails too.
-        while isinstance(first.__context__, OSError):
-            first = first.__context__
-        remedy = (
-            "free some of it"
-            if first.errno in (errno.ENOSPC, errno.EDQUOT)
-            else "name another place"
-        )
-        raise WriteError(path, f"cannot be written: {reason_of(first)}; {remedy}") from error
-
-
-def reason_of(error: OSError) -> str:
-    """Why something could not be written, in words."""
-    return REASONS.get(error.errno or 0, error.strerror or str(error))
+        error.filename = str(path)
+        del error.filename2  # None would be told, too
+        raise
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write `data` so that `path` holds its old content or all of the new, even after a power cut.
 
     Missing folders are made.
-
-    Raises:
-        ResourceError: the disk is full or the place cannot be written to.
     """
-    with write_errors_named(path):
+    with errors_naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replaced(path) as file:
             file.write(data)
@@ -210,21 +174,18 @@ def replaced(path: Path) -> Iterator[BufferedWriter]:
     """Yield a new file to fill, which then replaces `path`; an error leaves nothing of it.
 
     It gets the permissions of the file that it replaces.
-
-    Raises:
-        ResourceError: it cannot be written.
     """
     for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
         if is_abandoned(leftover):
             remove(leftover)
     partial = path.with_name(f".{path.name}.{HOST}-{os.getpid()}.partial")
-    with write_errors_named(path):
+    with errors_naming(path):
         file = partial.open("wb")
         with suppress(FileNotFoundError):
             partial.chmod(stat.S_IMODE(path.stat().st_mode))
     try:
         yield file
-        with write_errors_named(path):
+        with errors_naming(path):
             file.flush()
             sync(file.fileno())
             file.close()
@@ -241,24 +202,25 @@ def replaced(path: Path) -> Iterator[BufferedWriter]:
 def built_beside(folder: Path) -> Iterator[Path]:
     """Yield a new folder to fill, which then replaces `folder`; an error leaves nothing of it.
 
-    The caller holds the lock of `folder`, or of the folder that it is in.
-
-    Raises:
-        ResourceError: it cannot be written; the old folder is still there.
+    The caller holds the lock of `folder`, or of the folder that it is in. Where it cannot be
+    written, the old folder is still there.
     """
     place = folder.resolve()  # of a link, the folder behind it is replaced, not the link
-    partial, old = beside(place, "partial"), beside(place, "old")
+    partial = beside(place, "partial")
+    old = beside(place, "old")
     recover(place)
     try:
-        with write_errors_named(folder):
+        with errors_naming(folder):
             shutil.rmtree(partial, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)
             partial.mkdir(parents=True)
         try:
             yield partial
-        except WriteError as error:
-            raise WriteError(folder, error.reason) from error
-        with write_errors_named(folder):
+        except OSError as error:
+            if error.filename is None or str(error.filename).startswith(str(partial)):
+                error.filename = str(folder)
+            raise
+        with errors_naming(folder):
             if place.exists():
                 place.rename(old)
             partial.rename(place)
@@ -284,15 +246,15 @@ def beside(folder: Path, what: str) -> Path:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make renames inside `folder` durable, where the system can."""
-    try:
+    """Make renames inside `folder` durable, where the system can: Windows opens no folders."""
+    descriptor = None
+    with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows opens no folders
-        return
-    try:
-        sync(descriptor)
-    finally:
-        os.close(descriptor)
+    if descriptor is not None:
+        try:
+            sync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def sync(descriptor: int) -> None:
@@ -332,13 +294,9 @@ def check_replaceable(
         if not is_wanted:
             raise UsageError(f"{folder} exists; {ways_out}")
         if not is_own(folder):
-            raise UsageError(
-                f"{folder} exists and is not {kind}, so nothing replaces it; name another"
-            )
+            raise UsageError(f"{folder} exists and is not {kind}; name another")
     if Path.cwd().is_relative_to(folder.resolve()):
-        raise UsageError(
-            f"{folder}: a new folder would take the place of the one you are in; name another"
-        )
+        raise UsageError(f"{folder}: you are in it, and it would be replaced; name another")
 
 
 def has_files(folder: Path, names: Iterable[str]) -> bool:
@@ -365,7 +323,7 @@ def is_abandoned(partial: Path) -> bool:
     try:
         os.kill(int(found[1]), 0)
     except OSError as error:
-        return error.errno == errno.ESRCH
+        return isinstance(error, ProcessLookupError)
     return False
 
 
@@ -388,15 +346,15 @@ def locked(folder: Path, *, wait_s: float = LOOK_S) -> Iterator[None]:
     """
     place = folder.resolve()
     lock = FileLock(beside(place, "lock"), timeout=wait_s)
-    with write_errors_named(folder):
+    with errors_naming(folder):
         place.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire()
-        except Timeout:  # an OSError too, of which this is none
-            raise UsageError(
-                f"{folder}: another process is using this folder; wait until it finishes"
-            ) from None
         except OSError as error:
+            if isinstance(error, Timeout):
+                raise UsageError(
+                    f"{folder}: another process is using it; wait until it ends"
+                ) from None
             if error.errno not in CANNOT_LOCK:
                 raise
             log.warning(
@@ -430,10 +388,8 @@ def is_locked(folder: Path) -> bool:
     try:
         with FileLock(path, timeout=0):
             return False
-    except Timeout:
-        return True
-    except OSError:  # another user's, or one that nobody can write to
-        return False
+    except OSError as error:  # it may be another user's, or one that nobody can write to
+        return isinstance(error, Timeout)
 
 
 def _is_leftover(partial: Path) -> bool:

@@ -1,6 +1,7 @@
 """This process: its cores, signals, workers, and what it runs out of. Imports no torch."""
 
 import errno
+import importlib
 import math
 import multiprocessing
 import os
@@ -17,14 +18,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from types import FrameType
-from typing import Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from mt_cli.errors import ResourceError
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
-
-
 BOUNDED_SPIN = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
 """How long OpenMP's threads spin before they sleep: GNU's in rounds, LLVM's and Intel's in ms."""
 
@@ -41,15 +40,6 @@ def bound_spinning() -> None:
             os.environ.setdefault(name, value)
 
 
-def is_overloaded() -> bool:
-    """Whether more threads want to run than the machine has cores, in the mean of a minute."""
-    try:
-        load, _, _ = os.getloadavg()
-    except (AttributeError, OSError):  # not on every system
-        return False
-    return load > (os.cpu_count() or 1) + 0.75
-
-
 def usable_cores() -> int:
     """Cores that this process may use: those of its affinity, or fewer if a container limits it."""
     has_affinity = hasattr(os, "sched_getaffinity")  # not on every system
@@ -59,38 +49,27 @@ def usable_cores() -> int:
 
 
 def cpu_quota() -> float | None:
-    """Cores' worth of time that a container may use, such as 0.5; None if it is not limited."""
-    quotas = []
-    for folder in _cgroups("cpu"):
-        values = _read(folder / "cpu.max").split()  # version 2: quota and period, or max
-        if not values:  # version 1
-            values = [_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")]
-        if len(values) == 2 and all(value.isdecimal() and int(value) > 0 for value in values):
-            quotas.append(int(values[0]) / int(values[1]))
-    return min(quotas, default=None)
+    """Cores' worth of time that a container may use, such as 0.5; None if it is not limited.
 
-
-def _cgroups(controller: str) -> Iterator[Path]:
-    """The folders of the cgroup of this process and of those above it, of either version.
-
-    A container may see its own cgroup as the root.
+    The quota of each cgroup counts, from that of this process up; a container may see its own as
+    the root.
     """
+    quotas = []
     for line in _read(OWN_CGROUPS).splitlines():
         _, controllers, place = line.split(":", 2)
-        if not controllers:  # version 2
-            yield from _and_above(CGROUPS, place)
-        elif controller in controllers.split(","):
-            # Folders are called after all of their controllers, in any order, or linked to by one.
-            names = {controllers, controller, ",".join(reversed(controllers.split(",")))}
-            for name in names:
-                yield from _and_above(CGROUPS / name, place)
-
-
-def _and_above(root: Path, place: str) -> Iterator[Path]:
-    """The folder of `place` below `root`, and all those between them."""
-    inner = root / place.lstrip("/")
-    yield inner
-    yield from (folder for folder in inner.parents if folder.is_relative_to(root))
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = CGROUPS / "cpu" if controllers else CGROUPS  # of version 1, or of version 2
+        inner = root / place.lstrip("/")
+        for folder in (inner, *inner.parents):
+            values = _read(folder / "cpu.max").split()  # quota and period, or max
+            if controllers:
+                values = [_read(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
+            if len(values) == 2 and all(map(str.isdecimal, values)) and int(values[0]):
+                quotas.append(int(values[0]) / int(values[1]))
+            if folder == root:
+                break
+    return min(quotas, default=None)
 
 
 def _read(path: Path) -> str:
@@ -102,14 +81,13 @@ def _read(path: Path) -> str:
 
 SAME_S = 1.0
 """Signals within this time count as one: a launcher forwards what its process group received."""
-
-
 TERMINATING = tuple(
     getattr(signal, name)
     for name in ("SIGTERM", "SIGUSR1", "SIGUSR2", "SIGXCPU")
     if hasattr(signal, name)
 )
 """What schedulers of clusters send before they end a job: they all mean the same here."""
+HANGUP = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()
 REPEATED = getattr(signal, "SIGXCPU", None)
 """The system repeats it every second until the process ends."""
 
@@ -120,11 +98,7 @@ class StopSignals:
     A signal that the process ignores, as under `nohup`, stays ignored.
     """
 
-    SIGNALS = (
-        signal.SIGINT,
-        *TERMINATING,
-        *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []),
-    )
+    SIGNALS = (signal.SIGINT, *TERMINATING, *HANGUP)
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -171,18 +145,43 @@ def leave(code: int) -> None:
     os._exit(code)
 
 
+def import_extra(module: str, *, extra: str, needed_by: str) -> Any:  # noqa: ANN401
+    """The optional package that `needed_by` needs.
+
+    Raises:
+        ResourceError: it cannot be imported.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ResourceError(
+            f"{needed_by} needs a package ({error}); run: pip install 'mt_cli[{extra}]'"
+        ) from error
+
+
+# What a process runs out of
+
+REASONS = {
+    errno.ENOSPC: "no space left on the disk; free some of it",
+    errno.EDQUOT: "no space left on the disk; free some of it",
+    errno.EEXIST: "a file stands where a folder is needed",
+    errno.ENOTDIR: "a file stands where a folder is needed",
+    errno.ENOSYS: "the system lacks what several processes need (/dev/shm); use --workers 1",
+}
+"""Clear words for what the system calls by misleading ones."""
+
+
+def reason_of(error: OSError) -> str:
+    """What the system says, in words."""
+    return REASONS.get(error.errno or 0, error.strerror or str(error))
+
+
 MEMORY = "out of memory"
-
-
 THREADS = "the system lets this process start no more threads"
-
-
 SHORTAGE_HINTS = {
     MEMORY: "use smaller batches (--batch-size, training.tokens_per_batch) or a smaller model",
     THREADS: "use fewer (OMP_NUM_THREADS=1), or raise the limit (ulimit -u, ulimit -v)",
 }
-
-
 WORDS = {
     "can't allocate memory": MEMORY,
     "cannot allocate memory": MEMORY,
@@ -245,19 +244,18 @@ def ordered_map(
     if workers == 1:
         yield from map(job, items)
         return
-    with _start_errors_explained():
-        # Fork is unsafe if threads are running, and tokenizers and torch start some.
-        executor = ProcessPoolExecutor(
-            workers,
-            multiprocessing.get_context("spawn"),
-            initializer=_start_worker,
-            initargs=(job,),
-        )
+    # Fork is unsafe if threads are running, and tokenizers and torch start some.
+    executor = ProcessPoolExecutor(
+        workers,
+        multiprocessing.get_context("spawn"),
+        initializer=_start_worker,
+        initargs=(job,),
+    )
     waiting: deque[Future[Result]] = deque()
     try:
         for item in items:
             # A worker that is just starting cannot handle interrupts.
-            with _start_errors_explained(), _interrupts_held():
+            with _interrupts_held():
                 waiting.append(cast("Future[Result]", executor.submit(_do_job, item)))
             if len(waiting) >= workers * WAITING_PER_WORKER:
                 yield waiting.popleft().result()
@@ -265,21 +263,10 @@ def ordered_map(
             yield waiting.popleft().result()
     except BrokenProcessPool as error:
         raise ResourceError(
-            "a worker process died, most likely for lack of memory; use fewer with --workers"
+            "a worker died, likely for lack of memory; use fewer with --workers"
         ) from error
     finally:
         executor.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _start_errors_explained() -> Iterator[None]:
-    """Say that processes cannot be started, as where memory or /dev/shm is missing."""
-    try:
-        yield
-    except (OSError, ImportError) as error:  # Python imports what needs /dev/shm only now
-        raise ResourceError(
-            f"worker processes cannot be started ({error}); do without them: --workers 1"
-        ) from error
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import json
 import logging
 import math
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,15 +14,16 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Never, TextIO
 
+from pydantic import BaseModel
 from tqdm import tqdm
 
 from mt_cli.errors import ResourceError
-from mt_cli.machine.files import reason_of, write_errors_named
+from mt_cli.machine.process import reason_of
 
 log = logging.getLogger(__name__)
 
-MIN_WIDTH, MAX_TABLE_WIDTH = 40, 80
-"""Columns: below the first no view becomes narrower, and no table is wider than the second."""
+MAX_TABLE_WIDTH = 80
+"""Columns of the narrowest terminal that people use."""
 
 # Text that may be shown
 
@@ -58,6 +58,8 @@ def _plain(value: object) -> object:
             return value if math.isfinite(value) else None
         case Path():
             return str(value)
+        case BaseModel():
+            return _plain(value.model_dump())
         case dict():
             return {name: _plain(each) for name, each in value.items()}
         case list() | tuple():
@@ -119,18 +121,17 @@ def write_bytes(data: bytes) -> None:
     """Write `data` to stdout at once.
 
     Raises:
-        ResourceError: it is closed, or its disk is full.
+        ResourceError: it is closed.
     """
     if sys.stdout is None:
         raise ResourceError("standard output is closed; nothing could be written")
     try:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        raise
     except OSError as error:
         silence_stdout()
-        raise ResourceError(f"{reason_of(error)} (standard output)") from error
+        error.filename = "standard output"
+        raise
 
 
 def silence_stdout() -> None:
@@ -144,13 +145,6 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
-def width_of(stream: TextIO | None) -> int | None:
-    """Columns of the terminal behind `stream`; None if it is no terminal."""
-    if not is_terminal(stream):
-        return None
-    return max(MIN_WIDTH, shutil.get_terminal_size((MAX_TABLE_WIDTH, 0)).columns)
-
-
 # stderr: everything else
 
 
@@ -161,15 +155,6 @@ def print_stderr(text: str, *, end: str = "\n") -> None:
         if sys.stderr is not None:
             tqdm.write(visible(text, kept="\n\t"), file=sys.stderr, end=end)
             sys.stderr.flush()
-
-
-def format_duration(seconds: float) -> str:
-    """A duration such as `74 s`, `2.4 min`, `35 min` or `2.6 h`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.{int(seconds < 600)}f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def set_up_logging(*, is_quiet: bool, is_verbose: bool) -> None:
@@ -203,13 +188,8 @@ class _LogFile(logging.FileHandler):
 
 @contextlib.contextmanager
 def logged_to(path: Path) -> Iterator[None]:
-    """Add all that the package logs in the block to the end of the file `path`, details too.
-
-    Raises:
-        ResourceError: it cannot be opened.
-    """
-    with write_errors_named(path):
-        handler = _LogFile(path, encoding="utf-8")
+    """Add all that the package logs in the block to the end of the file `path`, details too."""
+    handler = _LogFile(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     package = logging.getLogger("mt_cli")
     previous = package.level

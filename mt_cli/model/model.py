@@ -42,7 +42,7 @@ class DecoderState(Protocol):
 
 
 class TransformerBackend(Protocol):
-    """An encoder and a decoder; their parameters have the names and shapes of nn.Transformer's.
+    """An nn.Module with encoder and decoder, whose parameters are named like nn.Transformer's.
 
     Masks are boolean, True = may be attended. Every source has at least one real position.
     """
@@ -70,10 +70,6 @@ class TransformerBackend(Protocol):
         ...
 
 
-NORMAL_STD = 0.02
-"""Of matrices with `init = "normal"`."""
-
-
 class TranslationModel(nn.Module):
     """The Transformer of Vaswani et al. (2017), 3, with the variations in common use."""
 
@@ -90,9 +86,7 @@ class TranslationModel(nn.Module):
         """Draw fresh weights from `generator`."""
         super().__init__()
         if config.tie == "all" and src_vocab_size != tgt_vocab_size:
-            raise ValueError(
-                f"tie 'all' needs one vocabulary, found sizes {src_vocab_size}, {tgt_vocab_size}"
-            )
+            raise ValueError(f"tie 'all' needs one vocabulary: {src_vocab_size}, {tgt_vocab_size}")
         D = config.d_model
         self.max_len = config.max_len
         self.longest_sentence = config.longest_sentence
@@ -162,9 +156,7 @@ class TranslationModel(nn.Module):
 
     def _check_length(self, length: int) -> None:
         if length > self.max_len:
-            raise ValueError(
-                f"{length} tokens, but the model takes {self.max_len}; shorten the input"
-            )
+            raise ValueError(f"{length} tokens, but the model takes {self.max_len}")
 
 
 @torch.no_grad()
@@ -172,8 +164,7 @@ def initialize(model: nn.Module, config: ModelConfig, *, generator: torch.Genera
     """Fill every parameter of `model`, by sorted name, so that module order does not matter.
 
     Embeddings are normal with deviation 1/√D (so that scaling by √D makes them unit), learned
-    positions are 0, matrices follow `config.init` (`xavier`: Glorot and Bengio 2010), biases are 0
-    and norm gains 1.
+    positions are 0, matrices uniform (Glorot and Bengio 2010), biases are 0 and norm gains 1.
     """
     for name, parameter in sorted(model.named_parameters()):
         if "embedding" in name:
@@ -182,8 +173,6 @@ def initialize(model: nn.Module, config: ModelConfig, *, generator: torch.Genera
             parameter.zero_()
         elif parameter.dim() == 1:
             parameter.fill_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
-        elif config.init == "normal":
-            parameter.normal_(std=NORMAL_STD, generator=generator)
         else:
             # A packed projection counts as three matrices; as one, its weights would be √2 too
             # small.

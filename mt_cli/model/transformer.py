@@ -3,7 +3,7 @@
 Masks are boolean, and True means "may be attended", everywhere in this project. A bias is a mask in
 the form that is added to scores. Parameters have the names and shapes of nn.Transformer's, so
 weights fit both backends. Embeddings, their scaling by √D and the output layer (3.4) are in
-`translation_model`. K is the paper's d_k = d_v. Letters: B batch, S source length or keys, T target
+`model.model`. K is the paper's d_k = d_v. Letters: B batch, S source length or keys, T target
 length or queries, D d_model, F d_ff, H heads, K head size (D = H·K).
 """
 

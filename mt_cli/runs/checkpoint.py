@@ -14,7 +14,7 @@ from typing import Annotated
 
 import safetensors.torch
 import torch
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -23,6 +23,8 @@ from mt_cli.machine.files import (
     MANIFEST,
     built_beside,
     check_hashes,
+    damage_named,
+    parsed,
     read_file,
     read_json,
     sha256_of_files,
@@ -49,9 +51,6 @@ class CheckpointState:
     best_nll: float | None = None
     """Its loss on val, by which equal scores are told apart."""
     best_step: Count | None = None
-    score_to_beat: float | None = None
-    """Best score for which training did not stop to be scored: patience counts from it."""
-    nll_to_beat: float | None = None
     validations_without_gain: Count = 0
     elapsed_s: Annotated[float, Field(ge=0, strict=True)] = 0.0
     """Seconds of training, earlier sessions included."""
@@ -75,7 +74,7 @@ def save_checkpoint(
     it.
 
     Raises:
-        ResourceError: it cannot be written; nothing that was there before is lost.
+        OSError: it cannot be written; nothing that was there before is lost.
     """
     with built_beside(folder) as partial:
         if tensors is not None:
@@ -96,10 +95,7 @@ def read_weights(folder: Path, shapes: Shapes) -> dict[str, Tensor]:
         found = tuple(weights[name].shape) if name in weights else "nothing"
         expected = shapes.get(name, "nothing")
         if found != expected:
-            raise DataError(
-                f"{folder / MODEL}: not the weights of this model: {name} is {found}, expected "
-                f"{expected}"
-            )
+            raise DataError(f"{folder / MODEL}: {name} is {found}, the model has {expected}")
     return {name: tensor.float() for name, tensor in weights.items()}
 
 
@@ -110,9 +106,7 @@ def read_training_tensors(folder: Path, shapes: Shapes) -> dict[str, Tensor]:
         DataError: it is altered or missing; a run that was exported does not have it.
     """
     if STATE not in _listed_hashes(folder) and not (folder / STATE).exists():
-        raise DataError(
-            f"{folder}: an exported checkpoint, without what training needs to go on from it"
-        )
+        raise DataError(f"{folder}: exported, without what training needs to go on")
     return _read_tensors(folder, STATE, shapes)
 
 
@@ -124,12 +118,7 @@ def read_state(folder: Path) -> CheckpointState:
     """
     path = folder / PROGRESS
     _check(folder, PROGRESS)
-    try:
-        return TypeAdapter(CheckpointState).validate_json(read_file(path))
-    except ValidationError as error:
-        raise DataError(
-            f"{path}: not a training state; train anew, or restore it from a copy"
-        ) from error
+    return parsed(CheckpointState, read_file(path), path)
 
 
 def weights_sha256(folder: Path) -> str:
@@ -152,16 +141,11 @@ def _read_tensors(folder: Path, name: str, shapes: Shapes) -> dict[str, Tensor]:
     num_parameters = sum(map(math.prod, shapes.values()))
     _check(folder, name)
     data = read_file(path, max_bytes=MAX_BYTES_BESIDE + 4 * MAX_NUMBERS * num_parameters)
-    try:
+    with damage_named(path, "safetensors file", SafetensorError):
         tensors = safetensors.torch.load(data)
-    except SafetensorError as error:
-        raise DataError(f"{path}: not a safetensors file: {error}") from error
     for each, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise DataError(
-                f"{path}: {each} holds NaN or infinity, so nothing can be computed with it; "
-                "use another checkpoint, or train anew"
-            )
+            raise DataError(f"{path}: {each} holds NaN or infinity; use another checkpoint")
     return tensors
 
 

@@ -1,4 +1,4 @@
-"""Run folders: everything that is needed to use, move or resume a trained model.
+"""Run folders: everything that is needed to use, move or resume a trained model; and opening them.
 
     manifest.json   format, sha256 of config and tokenizer, which prepared data, which parent
     config.toml     tokenizer/                        what every command loads
@@ -10,103 +10,53 @@ Torch is imported only when a model is built: an exported model does without it.
 """
 
 import json
+import logging
 import math
+import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel
 
-from mt_cli.config.load import RUN_CONFIG, dump_config
+from mt_cli.config.load import RUN_CONFIG, differences, dump_config, load_config, shipped
 from mt_cli.config.schema import Backend, Config, Quantization
-from mt_cli.data.prepared import Prepared, TrainingLengths
-from mt_cli.errors import DataError, Option, UsageError
+from mt_cli.data.encoded import TrainingLengths
+from mt_cli.errors import ConfigError, DataError, PreparedDataError, UsageError
 from mt_cli.machine.files import (
     MANIFEST,
     MAX_TEXT_BYTES,
     built_beside,
+    check_hashes,
     check_replaceable,
+    errors_naming,
     has_files,
+    parsed,
     read_file,
     read_json,
+    recover,
     remove,
     sha256_bytes,
     write_atomically,
-    write_errors_named,
     write_json,
 )
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers
 
 if TYPE_CHECKING:
+    from mt_cli.data.prepared import Prepared
     from mt_cli.model.model import Shape, TranslationModel
 
-METRICS_FILE = "metrics.jsonl"
-Record = dict[str, object]
-
-
-def read_metrics(path: Path) -> list[Record]:
-    """The records of the file `path`, but for an unfinished last line; none if there is no file.
-
-    Raises:
-        DataError: a line is damaged.
-    """
-    if not path.exists():
-        return []
-    records = []
-    lines = read_file(path, max_bytes=MAX_TEXT_BYTES).split(b"\n")[:-1]
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            record = None
-        match record:
-            case {"kind": str(), "step": int()}:
-                records.append(record)
-            case _:
-                raise DataError(
-                    f"{path}: line {number}: damaged: no JSON with kind and step; delete this "
-                    "line; the others are still good"
-                )
-    return records
-
-
-def append_metrics(path: Path, record: Mapping[str, object]) -> None:
-    """Add a line to the file `path`."""
-    with write_errors_named(path), path.open("ab") as file:
-        file.write(f"{json.dumps(record, allow_nan=False)}\n".encode())
-
-
-def truncate_metrics(path: Path, *, after_step: int) -> None:
-    """Drop the lines of later updates, which a kill lost, and an unfinished last line."""
-    kept = []
-    for record in read_metrics(path):
-        if number_in(record, "step", path=path) <= after_step:
-            kept.append(f"{json.dumps(record)}\n")
-    write_atomically(path, "".join(kept).encode())
-
-
-def number_in(record: Mapping[str, object], key: str, *, path: Path) -> float:
-    """The number under `key` of a record of the file `path`.
-
-    Raises:
-        DataError: there is none.
-    """
-    value = record.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise DataError(
-            f"{path}: step {record.get('step')}: damaged: expected a number in '{key}', "
-            f"found {value!r}"
-        )
-    return float(value)
-
+log = logging.getLogger(__name__)
 
 CHECKPOINTS = "checkpoints"
 EVALUATIONS = "eval"
 SCORES = "scores.json"
 LOG = "train.log"
+METRICS = "metrics.jsonl"
 STATUS = "status.json"
 ENVIRONMENT = "env.json"
 EXPORTED_MODEL = "model.bin"
@@ -118,16 +68,14 @@ AFTER_STEP = "after_step"
 """Keys of env.json: facts that changed when training was resumed, and the last update before."""
 
 
-@dataclass(frozen=True)
-class PreparedReference:
+class PreparedReference(BaseModel):
     """The prepared data that a run was trained on."""
 
     folder: str
     sha256: str
 
 
-@dataclass(frozen=True)
-class CheckpointReference:
+class CheckpointReference(BaseModel):
     """A checkpoint that a model was exported from, or that a run started with or learns from."""
 
     folder: str
@@ -135,52 +83,57 @@ class CheckpointReference:
     checkpoint: str
     sha256: str
     """Of its weights."""
-
-
-@dataclass(frozen=True)
-class ParentReference(CheckpointReference):
-    """The checkpoint whose weights a run started with; its model may have more layers."""
-
-    encoder_layers: int
-    decoder_layers: int
-
-
-@dataclass(frozen=True)
-class ExportReference(CheckpointReference):
-    """The checkpoint that an exported model was made from."""
-
-    quantization: Quantization
-    """What matrices are stored as; `none` is float32."""
+    encoder_layers: int | None = None
+    decoder_layers: int | None = None
+    """Of the model that a run started with, which may have more layers than its own."""
+    quantization: Quantization | None = None
+    """What matrices of an exported model are stored as; `none` is float32."""
 
 
 class RunManifest(BaseModel):
     """manifest.json."""
 
-    format: Literal[1]
+    format: Literal[2] = 2
     sha256: Mapping[str, str]
     """Of the files that every command loads, by relative path."""
     prepared: PreparedReference
-    init_from: ParentReference | None = None
+    init_from: CheckpointReference | None = None
     """None for a run that started with random weights."""
     distil_from: tuple[CheckpointReference, ...] = ()
     """The teachers whose predictions are part of the labels."""
-    exported_from: ExportReference | None = None
-    """None for a run; otherwise the folder holds an `ExportedModel`."""
+    exported_from: CheckpointReference | None = None
+    """None for a run; otherwise the folder holds a model for CTranslate2, which only translates."""
     lengths: TrainingLengths = TrainingLengths()
     """Of the pairs that the run was trained on."""
 
 
 @dataclass(frozen=True)
-class ModelFolder:
-    """An opened folder of a model: a `Run` or an `ExportedModel`."""
+class Run:
+    """A run: checkpoints of a model, and everything that training and evaluation wrote.
+
+    Or a model that was exported from one, which translates and does nothing else.
+    """
 
     folder: Path
     config: Config
-    prepared: PreparedReference
-    sha256: Mapping[str, str]
-    """sha256 of the files that every command loads, by relative path; already checked."""
-    lengths: TrainingLengths = field(default_factory=TrainingLengths)
-    """Of the pairs that it was trained on."""
+    manifest: RunManifest
+    """The files that it lists are checked already."""
+
+    @property
+    def is_exported(self) -> bool:
+        """Whether it is a model for CTranslate2, without checkpoints."""
+        return self.manifest.exported_from is not None
+
+    def check_is_run(self) -> None:
+        """Refuse an exported model.
+
+        Raises:
+            UsageError: it is one.
+        """
+        if self.is_exported:
+            raise UsageError(
+                f"{self.folder}: an exported model only translates; name the run it is from"
+            )
 
     @cached_property
     def tokenizers(self) -> Tokenizers:
@@ -191,45 +144,8 @@ class ModelFolder:
     @property
     def tokenizer_hashes(self) -> dict[str, str]:
         """sha256 of the files of the tokenizer, by relative path."""
-        return {
-            name: digest
-            for name, digest in self.sha256.items()
-            if name.startswith(f"{TOKENIZER_FOLDER}/")
-        }
-
-    def resolve_checkpoint(self, name: str) -> str:
-        """The name of the checkpoint `name`, which may be `best` or `last`.
-
-        Raises:
-            UsageError: there is none of that name.
-            DataError: `best` points to one that is not there.
-        """
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class ExportedModel(ModelFolder):
-    """A model that was exported for CTranslate2: it translates and does nothing else."""
-
-    exported_from: ExportReference = field(kw_only=True)
-
-    def resolve_checkpoint(self, name: str) -> str:
-        """The one checkpoint that the model was exported from."""
-        own = self.exported_from.checkpoint
-        if name not in ("best", own):
-            raise UsageError(
-                f"{self.folder}: an exported model of {own}, without '{name}'; leave out ",
-                Option("checkpoint"),
-            )
-        return own
-
-
-@dataclass(frozen=True)
-class Run(ModelFolder):
-    """A run: checkpoints of a model, and everything that training and evaluation wrote."""
-
-    init_from: ParentReference | None = None
-    distil_from: tuple[CheckpointReference, ...] = ()
+        hashes = self.manifest.sha256.items()
+        return {name: each for name, each in hashes if name.startswith(f"{TOKENIZER_FOLDER}/")}
 
     # The model
 
@@ -253,17 +169,25 @@ class Run(ModelFolder):
         self, *, checkpoint: str = "best", backend: Backend | None = None
     ) -> "TranslationModel":
         """The trained model of `checkpoint` (`best`, `last`, or a folder name), in eval mode."""
+        self.check_is_run()
         from mt_cli.runs.checkpoint import read_weights
 
         weights = read_weights(self.checkpoint_folder(checkpoint), self.parameter_shapes)
         model = self.build_model(backend=backend)
         if dict(model.named_parameters()).keys() != weights.keys():
             raise UsageError(
-                f"{self.folder}: the layers of backend '{backend}' have other parameters than "
-                f"those of '{self.config.model.backend}', with which the run was trained"
+                f"{self.folder}: backend '{backend}' has other parameters than that of the run"
             )
         model.load_state_dict(weights, strict=False)  # tied weights are saved once
         return model.eval()
+
+    def weights_sha256(self, checkpoint: str) -> str:
+        """sha256 of the weights of a checkpoint, or of an exported model."""
+        from mt_cli.runs.checkpoint import weights_sha256
+
+        if self.is_exported:
+            return self.manifest.sha256[EXPORTED_MODEL]
+        return weights_sha256(self.checkpoint_folder(checkpoint))
 
     # Checkpoints
 
@@ -284,7 +208,17 @@ class Run(ModelFolder):
         return self.folder / CHECKPOINTS / self.resolve_checkpoint(name)
 
     def resolve_checkpoint(self, name: str) -> str:
-        """See `ModelFolder`; what `best` and `last` mean changes while training goes on."""
+        """The name of the checkpoint `name`; `best` and `last` change while training goes on.
+
+        Raises:
+            UsageError: there is none of that name.
+            DataError: `best` points to one that is not there.
+        """
+        if self.manifest.exported_from is not None:
+            own = self.manifest.exported_from.checkpoint
+            if name in ("best", own):
+                return own
+            raise UsageError(f"{self.folder}: exported from {own}; leave out --checkpoint")
         for _ in range(2):  # a training that goes on may just have replaced the best
             target = self.pointer(name) if name in POINTERS else name
             names = self.checkpoints
@@ -329,7 +263,7 @@ class Run(ModelFolder):
     @property
     def metrics_path(self) -> Path:
         """File with one JSON object a line, for each logged step and each validation."""
-        return self.folder / METRICS_FILE
+        return self.folder / METRICS
 
     def read_facts(self, name: str) -> dict[str, object]:
         """The content of the file `name`, `STATUS` or `ENVIRONMENT`; empty if there is none."""
@@ -343,18 +277,19 @@ class Run(ModelFolder):
         """
         facts = dict(environment) if after_step == 0 else self.read_facts(ENVIRONMENT)
         noted = facts.pop(RESUMED, [])
-        resumed = []
-        before = dict(facts)
-        for session in noted if isinstance(noted, list) else []:
-            if session[AFTER_STEP] < after_step:
-                resumed.append(session)
-                before |= session
-        changed = {key: value for key, value in environment.items() if before.get(key) != value}
+        sessions = []
+        for each in noted if isinstance(noted, list) else []:
+            match each:
+                case {"after_step": int(step)} if step < after_step:
+                    sessions.append(each)
+        known = dict(facts)
+        for session in sessions:
+            known |= session
+        changed = {key: value for key, value in environment.items() if known.get(key) != value}
         if changed:
-            resumed.append({AFTER_STEP: after_step, **changed})
-        if resumed:
-            facts[RESUMED] = resumed
-        write_json(self.folder / ENVIRONMENT, facts)
+            sessions.append({AFTER_STEP: after_step, **changed})
+        resumed = {RESUMED: sessions} if sessions else {}
+        write_json(self.folder / ENVIRONMENT, facts | resumed)
 
     def kept_evaluations(self) -> list[Path]:
         """Folders of the evaluations that the run keeps, by name."""
@@ -384,9 +319,9 @@ def create_run(
     folder: Path,
     config: Config,
     *,
-    prepared: Prepared,
+    prepared: "Prepared",
     environment: Mapping[str, object],
-    init_from: ParentReference | None = None,
+    init_from: CheckpointReference | None = None,
     distil_from: tuple[CheckpointReference, ...] = (),
     overwrite: bool = False,
 ) -> Run:
@@ -396,9 +331,8 @@ def create_run(
     for name, data in prepared.tokenizers.to_files().items():
         files[f"{TOKENIZER_FOLDER}/{name}"] = data
     manifest = RunManifest(
-        format=1,
         sha256={name: sha256_bytes(data) for name, data in files.items()},
-        prepared=PreparedReference(str(prepared.folder), prepared.sha256),
+        prepared=PreparedReference(folder=str(prepared.folder), sha256=prepared.sha256),
         init_from=init_from,
         distil_from=distil_from,
         lengths=prepared.manifest.lengths,
@@ -408,12 +342,238 @@ def create_run(
             write_atomically(partial / name, data)
         write_json(partial / ENVIRONMENT, environment)
         write_json(partial / MANIFEST, manifest.model_dump(exclude_none=True))
-    return Run(
-        folder=folder,
-        config=config,
-        prepared=manifest.prepared,
-        sha256=manifest.sha256,
-        lengths=manifest.lengths,
-        init_from=init_from,
-        distil_from=distil_from,
+    return Run(folder, config, manifest)
+
+
+# metrics.jsonl
+
+Record = dict[str, object]
+
+
+def read_metrics(path: Path) -> list[Record]:
+    """The records of the file `path`, but for an unfinished last line; none if there is no file.
+
+    Raises:
+        DataError: a line is damaged.
+    """
+    if not path.exists():
+        return []
+    records = []
+    lines = read_file(path, max_bytes=MAX_TEXT_BYTES).split(b"\n")[:-1]
+    for number, line in enumerate(lines, 1):
+        place = f"{path}: line {number}"
+        record = parsed(dict[str, object], line, place)
+        match record:
+            case {"kind": str(), "step": int()}:
+                records.append(record)
+            case _:
+                raise DataError(f"{place}: damaged; delete this line, the others are good")
+    return records
+
+
+def append_metrics(path: Path, record: Mapping[str, object]) -> None:
+    """Add a line to the file `path`."""
+    with errors_naming(path), path.open("ab") as file:
+        file.write(f"{json.dumps(record, allow_nan=False)}\n".encode())
+
+
+def truncate_metrics(path: Path, *, after_step: int) -> None:
+    """Drop the lines of later updates, which a kill lost, and an unfinished last line."""
+    kept = []
+    for record in read_metrics(path):
+        if number_in(record, "step", path=path) <= after_step:
+            kept.append(f"{json.dumps(record)}\n")
+    write_atomically(path, "".join(kept).encode())
+
+
+def number_in(record: Mapping[str, object], key: str, *, path: Path) -> float:
+    """The number under `key` of a record of the file `path`.
+
+    Raises:
+        DataError: there is none.
+    """
+    value = record.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise DataError(
+            f"{path}: step {record.get('step')}: damaged: {key} is {value!r}, no number"
+        )
+    return float(value)
+
+
+READY_MODEL = "multi30k-tiny"
+TOKENIZER_KEYS = ("tokenizer.kind", "tokenizer.joint", "data.lowercase")
+"""What a tokenizer depends on, besides its size and its languages."""
+LANGUAGE_KEYS = ("data.src_lang", "data.tgt_lang")
+
+
+def open_model(folder: Path) -> Run:
+    """Open a run folder or an exported model after checking the files that every command loads.
+
+    Raises:
+        UsageError: it is neither.
+        DataError: a file is missing or altered.
+    """
+    check_is_there(folder)
+    folder = model_folder(folder)
+    path = folder / MANIFEST
+    manifest = parsed(RunManifest, read_file(path), path)
+    needed = [RUN_CONFIG] if manifest.exported_from is None else [RUN_CONFIG, EXPORTED_MODEL]
+    for name in needed:
+        if name not in manifest.sha256:
+            raise DataError(f"{path}: lists no {name}; the file is damaged")
+    check_hashes(folder, manifest.sha256)
+    return Run(folder, load_config(folder / RUN_CONFIG), manifest)
+
+
+def model_folder(folder: Path) -> Path:
+    """`folder`, or that of the model that comes along, where its name stands and nothing has it."""
+    is_ready_model = str(folder) == READY_MODEL and not os.path.exists(folder)  # noqa: PTH110
+    return shipped("data/models") / READY_MODEL if is_ready_model else folder
+
+
+def check_is_there(folder: Path) -> None:
+    """Make sure that `folder` looks like a model's; commands ask before they import much.
+
+    Raises:
+        UsageError: it does not.
+    """
+    path = model_folder(folder) / MANIFEST
+    if os.path.exists(path):  # noqa: PTH110 — text may stand here that is too long for a name
+        return
+    recover(path.parent)
+    if not os.path.exists(path):  # noqa: PTH110
+        near = sorted(str(path.parent) for path in folder.parent.glob(f"[!.]*/{MANIFEST}"))
+        hint = f"found: {', '.join(near)}" if near else "mt-cli train CONFIG makes one"
+        raise UsageError(f"{folder}: no run folder (it has no {MANIFEST}); {hint}")
+
+
+def open_run(folder: Path) -> Run:
+    """Open a run folder.
+
+    Raises:
+        UsageError: it is no run folder, or an exported model.
+        DataError: a file is missing or altered.
+    """
+    run = open_model(folder)
+    run.check_is_run()
+    return run
+
+
+def open_run_between(src_lang: str, tgt_lang: str, folder: Path, *, asked_by: str) -> Run:
+    """Open the run in `folder`, which has to translate from `src_lang` to `tgt_lang`.
+
+    The message of a `UsageError` begins with `asked_by`, a flag or a key.
+    """
+    run = open_run(folder)
+    found = run.config.data
+    if (found.src_lang, found.tgt_lang) != (src_lang, tgt_lang):
+        raise UsageError(
+            f"{asked_by}: {folder} is {found.src_lang}-{found.tgt_lang}, not {src_lang}-{tgt_lang}"
+        )
+    return run
+
+
+def open_models(folders: Sequence[Path]) -> list[Run]:
+    """Open runs that work together as an ensemble, or one exported model.
+
+    Raises:
+        UsageError: none is named, one is no model, or they have several tokenizers.
+    """
+    if not folders:
+        raise UsageError("no run is named; name one at least")
+    runs = [open_model(folder) for folder in folders]
+    first = runs[0]
+    for run in runs:
+        if run.is_exported and len(runs) > 1:
+            raise UsageError(f"{run.folder}: an exported model translates alone; name the runs")
+        if run.tokenizer_hashes != first.tokenizer_hashes:
+            raise UsageError(f"{run.folder}: another vocabulary than that of {first.folder}")
+    return runs
+
+
+def models_named(folders: Sequence[Path]) -> Sequence[Path]:
+    """`folders`, or if there are none, the model that comes along.
+
+    Raises:
+        UsageError: nothing is named, but there are runs.
+    """
+    if folders:
+        return folders
+    runs = sorted(str(path.parent) for path in Path("runs").glob(f"[!.]*/{MANIFEST}"))
+    if runs:
+        raise UsageError(f"no run is named; found: {', '.join(runs)}")
+    log.info(
+        "no run is named, and none is in runs/: %s translates, which knows German captions of "
+        "photographs and little else",
+        READY_MODEL,
     )
+    return [Path(READY_MODEL)]
+
+
+def runs_trained_on(prepared: Path, *, among: Path = Path("runs")) -> list[Path]:
+    """The runs in the folder `among` that were trained on the prepared data in `prepared`."""
+    found = []
+    for path in sorted(among.glob(f"[!.]*/{MANIFEST}")):
+        with suppress(DataError, OSError):  # other damaged runs do not matter here
+            manifest = parsed(RunManifest, read_file(path), path)
+            if Path(manifest.prepared.folder).resolve() == prepared.resolve():
+                found.append(path.parent)
+    return found
+
+
+def run_with_tokenizer(config: Config) -> Run | None:
+    """The run that `tokenizer.from_run` names, if any; its tokenizer has to suit `config`.
+
+    Joint subwords of other languages are used, with a warning.
+
+    Raises:
+        ConfigError: it is of another kind, or a side's entries are of another language.
+        UsageError: there is no such run.
+    """
+    if config.tokenizer.from_run is None:
+        return None
+    run = open_run(config.tokenizer.from_run)
+    is_joint = config.tokenizer.joint and config.tokenizer.kind != "spacy"
+    keys = TOKENIZER_KEYS if is_joint else TOKENIZER_KEYS + LANGUAGE_KEYS
+    changed = differences(config, run.config)
+    different = [
+        f"{key} is {json.dumps(wanted)}, there {json.dumps(found)}"
+        for key, (wanted, found) in changed.items()
+        if key in keys
+    ]
+    if different:
+        raise ConfigError(
+            f"tokenizer.from_run: that of {run.folder} does not suit: {'; '.join(different)}"
+        )
+    if any(key in changed for key in LANGUAGE_KEYS):
+        log.warning(
+            "%s translates from %s to %s, other languages than this config's: what it knows will "
+            "help little",
+            run.folder,
+            run.config.data.src_lang,
+            run.config.data.tgt_lang,
+        )
+    return run
+
+
+def open_prepared_of(run: Run, folder: Path | None = None, *, otherwise: str = "") -> "Prepared":
+    """The prepared data on which `run` was trained, in `folder` if they have moved.
+
+    `otherwise` is added to the error for missing data; it tells users how to do without them.
+
+    Raises:
+        DataError: the data are missing, or are not those of `run`.
+    """
+    from mt_cli.data.prepared import open_prepared
+
+    reference = run.manifest.prepared
+    place = folder or Path(reference.folder)
+    try:
+        prepared = open_prepared(place)
+    except (PreparedDataError, OSError) as error:
+        raise DataError(
+            f"{error}; name the data of {run.folder} with --data DIR{otherwise}"
+        ) from error
+    if prepared.sha256 != reference.sha256:
+        raise DataError(f"{place}: not what {run.folder} was trained on; name that with --data DIR")
+    return prepared

@@ -1,8 +1,11 @@
-"""The server: its pages, the API of LibreTranslate, and what it refuses."""
+"""The server: its pages, the API of LibreTranslate, what it refuses, and how it begins and ends."""
 
 import asyncio
+import ipaddress
 import json
 import logging
+import signal
+import socket
 import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -13,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -22,10 +26,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from mt_cli import __version__
+from mt_cli.errors import ResourceError
+from mt_cli.machine.process import TERMINATING, reason_of
 from mt_cli.machine.terminal import visible
-from mt_cli.runs.opening import models_named, open_models
-from mt_cli.runs.run import ExportedModel, Run
-from mt_cli.serving.batcher import ONE_TEXT, Batcher, BusyError, GoneError, Wanted
+from mt_cli.runs.run import Run, models_named, open_models
+from mt_cli.serving.batcher import ONE_TEXT, Batcher, Wanted
 from mt_cli.text.language import base_language, detected_language, language_name
 from mt_cli.translation.lines import Translation
 from mt_cli.translation.options import DecodingOptions
@@ -40,7 +45,7 @@ BYTES_OF_CHARACTER = 12
 MAX_LINES = 2000
 """Of a request."""
 MAX_ALTERNATIVES = 4
-RETRY_AFTER_S = 1
+MAX_DIGITS = 9
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
@@ -62,7 +67,7 @@ PAGES = {
 class ServedModel:
     """What translates."""
 
-    models: Sequence[Run] | Sequence[ExportedModel]
+    models: Sequence[Run]
     options: DecodingOptions
 
     @classmethod
@@ -77,7 +82,9 @@ class ServedModel:
 
     @cached_property
     def with_beam(self) -> Translator:
-        """Has enough beams for every number of alternatives."""
+        """Has enough beams for every number of alternatives; what draws needs none."""
+        if self.translator.engine.config.temperature:
+            return self.translator
         beam_size = max(self.translator.engine.config.beam_size, MAX_ALTERNATIVES + 1)
         search = {**self.options.search, "beam_size": beam_size}
         options = replace(self.options, search=search)
@@ -87,15 +94,19 @@ class ServedModel:
         """What is `wanted` of each of `lines`."""
         if wanted == ONE_TEXT:
             return [[Translation(text, 0.0)] for text in self.translator.translate(lines)]
-        translator = self.translator if wanted.num_choices == 1 else self.with_beam
-        return translator.translate_n_best(
-            lines, n_best=wanted.num_choices, with_alignment=wanted.with_alignment
-        )
+        num_choices, with_alignment = wanted
+        translator = self.translator if num_choices == 1 else self.with_beam
+        return translator.translate_n_best(lines, n_best=num_choices, with_alignment=with_alignment)
 
     @property
     def name(self) -> str:
         """The names of the folders."""
         return " + ".join(model.folder.resolve().name for model in self.models)
+
+    @cached_property
+    def language_names(self) -> list[str]:
+        """Their English names."""
+        return [language_name(code) for code in self.languages]
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -132,7 +143,12 @@ def create_app(
         routes=routes,
         middleware=middleware,
         lifespan=api.lifespan,
-        exception_handlers={HTTPException: _refused, Exception: _failed},
+        exception_handlers={
+            HTTPException: _refused,
+            TimeoutError: _too_slow,
+            ClientDisconnect: _gone,
+            Exception: _failed,
+        },
     )
 
 
@@ -148,6 +164,14 @@ def _json(content: object, *, status: int = 200, **headers: str) -> Response:
 async def _refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return _json({"error": error.detail}, status=error.status_code, **(error.headers or {}))
+
+
+async def _too_slow(_: Request, error: Exception) -> Response:
+    return _json({"error": "the request took too long to arrive"}, status=408)
+
+
+async def _gone(_: Request, error: Exception) -> Response:
+    return _json({"error": "the request ended before its body"}, status=400)
 
 
 async def _failed(_: Request, error: Exception) -> Response:
@@ -171,7 +195,9 @@ class _Api:
     @asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
         """Translate while the application runs."""
-        await self._batcher.call(lambda: self._model.translator)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._batcher.thread, lambda: self._model.translator)
+        await loop.run_in_executor(self._batcher.thread, lambda: self._model.language_names)
         task = asyncio.create_task(self._batcher.run())
         yield
         task.cancel()
@@ -208,7 +234,7 @@ class _Api:
         """The translations of each text, line by line."""
         lines_of_texts = [text.split("\n") for text in texts]
         lines = [line for of_text in lines_of_texts for line in of_text]
-        found = iter(await self._translated(request, lines, Wanted(num_choices)))
+        found = iter(await self._translated(request, lines, (num_choices, False)))
         choices = []
         for of_text in lines_of_texts:
             of_lines = [next(found) for _ in of_text]
@@ -221,24 +247,14 @@ class _Api:
     ) -> list[list[Translation]]:
         if len(lines) > MAX_LINES:
             raise HTTPException(400, f"a request may have {MAX_LINES:,} lines")
-        try:
-            return await self._batcher.translate(
-                lines, wanted=wanted, is_gone=request.is_disconnected
-            )
-        except BusyError:
-            raise HTTPException(
-                503, "too many requests are waiting", {"Retry-After": str(RETRY_AFTER_S)}
-            ) from None
-        except GoneError:
-            raise HTTPException(499, "the request is gone") from None
+        return await self._batcher.translate(lines, wanted, is_gone=request.is_disconnected)
 
     async def words(self, request: Request) -> Response:
         """POST /words: which tokens of a line and of its best translation belong together."""
         given = await self._fields(request)
         (text,) = self._texts(given.get("q"))[:1]
         # More than one, so that they are searched with a beam, as for the page.
-        wanted = Wanted(num_choices=2, with_alignment=True)
-        (choices,) = await self._translated(request, text.split("\n")[:1], wanted)
+        (choices,) = await self._translated(request, text.split("\n")[:1], (2, True))
         best = choices[0]
         return _json(
             {
@@ -262,18 +278,18 @@ class _Api:
     async def languages(self, _: Request) -> Response:
         """GET /languages."""
         source, target = self._model.languages
+        src_name, tgt_name = self._model.language_names
         return _json(
             [
-                {"code": source, "name": language_name(source), "targets": [target]},
-                {"code": target, "name": language_name(target), "targets": []},
+                {"code": source, "name": src_name, "targets": [target]},
+                {"code": target, "name": tgt_name, "targets": []},
             ]
         )
 
     async def settings(self, _: Request) -> Response:
         """GET /frontend/settings."""
-        source, target = (
-            {"code": code, "name": language_name(code)} for code in self._model.languages
-        )
+        source, target = self._model.languages
+        src_name, tgt_name = self._model.language_names
         return _json(
             {
                 "apiKeys": False,
@@ -282,7 +298,10 @@ class _Api:
                 "frontendTimeout": 250,
                 "suggestions": False,
                 "supportedFilesFormat": [],
-                "language": {"source": source, "target": target},
+                "language": {
+                    "source": {"code": source, "name": src_name},
+                    "target": {"code": target, "name": tgt_name},
+                },
                 "model": self._model.name,
                 "version": __version__,
             }
@@ -316,16 +335,11 @@ class _Api:
     async def _body(self, request: Request) -> bytes:
         most = BYTES_OF_CHARACTER * self._char_limit + 1000
         body = bytearray()
-        try:
-            async with asyncio.timeout(BODY_TIMEOUT_S):
-                async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > most:
-                        raise HTTPException(413, f"a request may have {most:,} bytes")
-        except TimeoutError:
-            raise HTTPException(408, "the request took too long to arrive") from None
-        except ClientDisconnect:
-            raise HTTPException(400, "the request ended before its body") from None
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > most:
+                    raise HTTPException(413, f"a request may have {most:,} bytes")
         return bytes(body)
 
     def _texts(self, q: object) -> list[str]:
@@ -358,10 +372,71 @@ class _Api:
 
 
 def _whole_number(value: object) -> int:
-    try:
-        number = int(str(value))
-    except ValueError:
-        number = -1
-    if number < 0:
+    text = str(value)
+    if not text.isdecimal() or len(text) > MAX_DIGITS:
         raise HTTPException(400, "alternatives: expected a whole number")
-    return number
+    return int(text)
+
+
+MAX_CONNECTIONS = 512
+FINISH_S = 30
+"""How long requests that have begun may take after SIGTERM or Ctrl-C."""
+MAX_HEADER_BYTES = 1 << 14
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens at `host` and `port`; 0 is any port that is free.
+
+    Raises:
+        ResourceError: there is no such host, or the port is taken.
+    """
+    try:
+        family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.create_server(place[:2], family=family)
+    except OSError as error:
+        raise ResourceError(
+            f"{host}:{port}: {reason_of(error)}; give another with --port"
+        ) from error
+    # Connections inherit it; without it, the second packet of an answer waits for 40 ms.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    """Where `listener` can be reached; a warning if others than this machine can."""
+    ip, port = listener.getsockname()[:2]
+    address = f"http://{f'[{ip}]' if ':' in ip else ip}:{port}"
+    if not ipaddress.ip_address(ip).is_loopback:
+        log.warning("%s answers everyone who reaches it, without a password", address)
+    return address
+
+
+def serve_until_stopped(
+    application: Starlette, listener: socket.socket, *, on_ready: Callable[[], None]
+) -> None:
+    """Answer until SIGTERM or Ctrl-C; requests that have begun are finished."""
+    config = uvicorn.Config(
+        application,
+        http="h11",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_graceful_shutdown=FINISH_S,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+    )
+    # What may quote a request stays out of the log; the application has told what failed.
+    logging.getLogger("uvicorn.error").addFilter(
+        lambda record: not record.getMessage().startswith("Exception in ASGI application")
+    )
+    uvicorn.server.HANDLED_SIGNALS = (signal.SIGINT, *TERMINATING)  # its own are two of them
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            on_ready()
+
+    Server(config).run([listener])

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
@@ -33,16 +34,6 @@ TWO_LETTERS = {
     "baq": "eu", "geo": "ka", "mac": "mk", "may": "ms", "wel": "cy", "cn": "zh", "jp": "ja",
 }  # fmt: skip
 """ISO 639-3 and 639-2 codes of languages that also have a code of two letters."""
-NAMES = {
-    "ar": "Arabic", "bg": "Bulgarian", "ca": "Catalan", "cs": "Czech", "da": "Danish",
-    "de": "German", "el": "Greek", "en": "English", "es": "Spanish", "et": "Estonian",
-    "fa": "Persian", "fi": "Finnish", "fr": "French", "ga": "Irish", "he": "Hebrew", "hi": "Hindi",
-    "hr": "Croatian", "hu": "Hungarian", "id": "Indonesian", "is": "Icelandic", "it": "Italian",
-    "ja": "Japanese", "ko": "Korean", "lt": "Lithuanian", "lv": "Latvian", "nl": "Dutch",
-    "no": "Norwegian", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian", "ru": "Russian",
-    "sk": "Slovak", "sl": "Slovenian", "sq": "Albanian", "sr": "Serbian", "sv": "Swedish",
-    "tr": "Turkish", "uk": "Ukrainian", "vi": "Vietnamese", "zh": "Chinese",
-}  # fmt: skip
 CHINESE = ("zh", "yue", "wuu", "lzh", "nan", "hak", "gan")
 KANA = re.compile("[\u3040-\u30ff]")
 HAN = re.compile("[\u3400-\u9fff\U00020000-\U0003ffff]")
@@ -81,9 +72,11 @@ def language_named(name: str) -> str | None:
     return ending if CODE.fullmatch(ending) and ending.lower() not in NO_LANGUAGES else None
 
 
-@cache
 def base_language(code: str) -> str:
-    """The language of `code`, in two letters where there are: `zh` of `zh-TW`, `de` of `deu`."""
+    """The language of `code` without its script or region, in two letters if it has such a code.
+
+    `zh` of `zh-TW`, `de` of `deu`.
+    """
     language = re.split("[-_]", code.lower())[0]
     return TWO_LETTERS.get(language, language)
 
@@ -121,8 +114,12 @@ def detected_language(text: str, *, among: Sequence[str]) -> tuple[str, float]:
 
 
 def language_name(code: str) -> str:
-    """The English name of a language; the code itself where it is a rare one."""
-    return NAMES.get(base_language(code), code)
+    """The English name of a language; the code itself where spaCy does not know it."""
+    import spacy  # late: it takes seconds
+
+    with suppress(ImportError):
+        return str(spacy.util.get_lang_class(base_language(code)).__name__)
+    return code
 
 
 def is_known(lang: str) -> bool:

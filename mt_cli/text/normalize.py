@@ -4,11 +4,9 @@ References that are scored are never normalized.
 """
 
 import hashlib
-import html
 import re
 import unicodedata
 from collections.abc import Iterable
-from html.entities import html5
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,23 +34,6 @@ VIRAMA = 9
 def decode_line(raw: bytes) -> str:
     """Text of a line's bytes, with or without its line end; invalid UTF-8 becomes U+FFFD."""
     return strip_line_end(raw).decode("utf-8", errors="replace")
-
-
-ENTITY = re.compile(rb"&(?:[A-Za-z]{2,8}[0-9]{0,2}|#\d{2,6}|#x[0-9A-Fa-f]{2,5});")
-"""A character as HTML and Moses' tokenizer may write it, such as `&apos;` and `&#124;`."""
-
-
-def unescaped(raw: bytes) -> bytes:
-    """`raw` with the characters that entities stand for; names that HTML does not know stay."""
-    return ENTITY.sub(_character, raw)
-
-
-def _character(entity: re.Match[bytes]) -> bytes:
-    text = entity[0].decode()
-    if text[1] != "#" and text[1:] not in html5:
-        return entity[0]
-    character = html.unescape(text)
-    return b" " if character.isspace() else character.encode()  # a line stays one line
 
 
 def is_valid_utf8(raw: bytes) -> bool:
@@ -87,11 +68,6 @@ def normalize(text: str, *, lowercase: bool = False) -> str:
     # Only after the removals, which may bring a letter and its combining mark together.
     text = unicodedata.normalize("NFC", text)
     return " ".join(text.split())
-
-
-def is_normal(text: str) -> bool:
-    """Whether `normalize` changes nothing of `text` but white space."""
-    return normalize(text) == " ".join(text.split())
 
 
 SPACED_MARK = re.compile(r"\s[.,。]\s*$")  # French puts a space before ! and ?

@@ -54,7 +54,7 @@ class SubwordTokenizer:
         found = (p.pad_id(), p.unk_id(), p.bos_id(), p.eos_id())
         if found != (PAD_ID, UNK_ID, BOS_ID, EOS_ID):
             raise DataError(
-                f"the SentencePiece model has pad, unk, bos, eos = {found}, expected (0, 1, 2, 3)"
+                f"SentencePiece's pad, unk, bos, eos are {found}, expected (0, 1, 2, 3)"
             )
         self.vocab_size = int(p.vocab_size())
         """Pieces, bytes and special symbols."""
@@ -127,8 +127,7 @@ def learn_subwords(
         smallest = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
         if smallest is not None:
             raise ConfigError(
-                f"tokenizer.vocab_size {vocab_size} is too small: 256 bytes, the special symbols "
-                f"and this text's letters need {smallest[1]}; set it to more"
+                f"tokenizer.vocab_size {vocab_size} is too small: letters need {smallest[1]}"
             ) from error
         if "sentences_.empty()" in str(error):
             raise DataError("there is no training text to learn subwords from") from error

@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from mt_cli.config.schema import Language, TokenizerConfig, TokenizerKind
 from mt_cli.errors import DataError
+from mt_cli.machine.files import parsed
 from mt_cli.text.normalize import normalize
 from mt_cli.text.subwords import SubwordTokenizer, learn_subwords
 from mt_cli.text.words import WordTokenizer, learn_vocabulary, split_words
@@ -80,26 +81,14 @@ class Tokenizers:
                 raise DataError(f"{name}: missing; found {', '.join(sorted(files)) or 'nothing'}")
             return files[name]
 
-        try:
-            description = _Description.model_validate_json(content_of(DESCRIPTION))
-        except ValidationError as error:
-            detail = error.errors()[0]
-            place = ".".join(str(part) for part in detail["loc"])
-            raise DataError(
-                f"{DESCRIPTION}: {place}: {detail['msg']}; the file is damaged or of another "
-                "version"
-            ) from error
+        description = parsed(_Description, content_of(DESCRIPTION), DESCRIPTION)
         kind = description.kind
         joint = description.joint
 
         def read(name: str, lang: str) -> Tokenizer:
-            data = content_of(name)
-            try:
-                if kind == "spacy":
-                    return WordTokenizer.from_bytes(lang, data)
-                return SubwordTokenizer(data)
-            except DataError as error:
-                raise DataError(f"{name}: {error}") from error
+            if kind == "spacy":
+                return WordTokenizer.from_bytes(lang, content_of(name))
+            return SubwordTokenizer(content_of(name))
 
         src_name, tgt_name = _file_names(kind, joint=joint)
         src = read(src_name, description.src_lang)

@@ -10,9 +10,8 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from pydantic import TypeAdapter, ValidationError
-
 from mt_cli.errors import ConfigError, DataError
+from mt_cli.machine.files import parsed
 from mt_cli.text import INVISIBLE_IDS, SPECIALS, UNK_ID
 from mt_cli.text.language import base_language
 
@@ -32,9 +31,7 @@ def learn_vocabulary(counts: Counter[str], *, max_size: int, min_freq: int) -> l
         counts, max_size=max_size - len(SPECIALS), min_freq=min_freq, specials=list(SPECIALS)
     )
     if len(built.itos) == len(SPECIALS):
-        raise DataError(
-            f"no word occurs tokenizer.min_freq = {min_freq} times in the training text; lower it"
-        )
+        raise DataError(f"no word occurs tokenizer.min_freq = {min_freq} times; lower it")
     return [str(token) for token in built.itos]
 
 
@@ -60,9 +57,7 @@ class WordTokenizer:
         self.vocab_size = len(entries)
         self._ids = {token: i for i, token in enumerate(entries)}
         if self.entries[: len(SPECIALS)] != list(SPECIALS):
-            raise DataError(
-                f"a vocabulary begins with {' '.join(SPECIALS)}, found {self.entries[:4]}"
-            )
+            raise DataError(f"a vocabulary begins with {' '.join(SPECIALS)}")
         if len(self._ids) != len(entries):
             twice = next(token for i, token in enumerate(entries) if self._ids[token] != i)
             raise DataError(f"a vocabulary names each token once; {twice!r} is there twice")
@@ -74,12 +69,9 @@ class WordTokenizer:
         Raises:
             DataError: `data` is not a vocabulary.
         """
-        try:
-            tokens = TypeAdapter(list[str]).validate_json(data)
-        except ValidationError as error:
-            raise DataError("the vocabulary is not a JSON list of tokens") from error
+        tokens = parsed(list[str], data, "a vocabulary")
         if any("\n" in token for token in tokens):
-            raise DataError("the vocabulary has a token with a line end in it")
+            raise DataError("a vocabulary has a token with a line end in it")
         return cls(lang, tokens)
 
     def to_bytes(self) -> bytes:
@@ -134,7 +126,7 @@ class _Splitter:
             self._nlp = spacy.blank(base_language(lang))
         except ImportError as error:
             raise ConfigError(
-                f"spaCy has no rules for the language '{lang}'; use tokenizer.kind = \"bpe\""
+                f"spaCy has no rules for '{lang}'; use tokenizer.kind = \"bpe\""
             ) from error
         self._known: dict[str, list[str]] = {}
 

@@ -68,19 +68,6 @@ class World:
                 for tensor in tensors:
                     dist.broadcast(tensor.detach(), 0, group=self.tensor_group)
 
-    def are_equal(self, tensors: Sequence[Tensor]) -> bool:
-        """Whether all processes hold the same bits in `tensors`, which have 4 bytes a number.
-
-        Waits for a GPU.
-        """
-        if self.size == 1:
-            return True
-        own = sum(int(tensor.detach().view(torch.int32).sum()) for tensor in tensors)
-        found = [torch.zeros(1, dtype=torch.long) for _ in range(self.size)]
-        with _missing_peers_explained():
-            dist.all_gather(found, torch.tensor([own]))
-        return len({int(each) for each in found}) == 1
-
     def after_first(
         self, by_first: Callable[[], Result], by_others: Callable[[], Result]
     ) -> Result:
@@ -89,17 +76,25 @@ class World:
         Raises:
             ResourceError: in the others, because the first process failed.
         """
+        results = []
+
+        def first() -> None:
+            results.append(by_first())
+
+        if self.ask_first(first) is not None:
+            raise ResourceError("the first process could not begin; it says why")
+        return results[0] if self.is_first else by_others()
+
+    def ask_first(self, question: Callable[[], str | None]) -> str | None:
+        """What `question()` answers in the first process; the others learn only if it is None."""
+        answer: str | None = ""
         if self.is_first:
             try:
-                result = by_first()
+                answer = question()
             except BaseException:
                 self.announce_end()
                 raise
-            self.broadcast_bool(True)
-            return result
-        if not self.broadcast_bool(True):
-            raise ResourceError("the first process could not begin; it says why")
-        return by_others()
+        return None if self.broadcast_bool(answer is None) else answer
 
     def maximum(self, value: int) -> int:
         """The largest `value` of all processes; each waits for the others."""
@@ -174,8 +169,7 @@ def _world_size() -> int:
     wrong = [name for name in NUMBERS if not os.environ.get(name, "").isdecimal()]
     if wrong:
         raise UsageError(
-            f"WORLD_SIZE is {size!r} in the environment, which asks for several processes, but no "
-            f"number is in {', '.join(wrong)}; start with torchrun, or unset WORLD_SIZE"
+            f"WORLD_SIZE is {size!r}, without {', '.join(wrong)}; start with torchrun, or unset it"
         )
     return int(size)
 
@@ -184,14 +178,9 @@ def _world_size() -> int:
 def _missing_peers_explained() -> Iterator[None]:
     try:
         yield
-    except dist.DistBackendError as error:  # of NCCL
-        raise ResourceError(
-            f"the GPUs of this training cannot exchange data ({error}); NCCL_DEBUG=INFO in the "
-            "environment tells more; a container needs --shm-size=1g"
-        ) from error
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError) as error:  # among them those of NCCL
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ResourceError(
-            f"another process of this training cannot be reached ({reason}); "
-            "--resume goes on from the last checkpoint"
+            f"the processes of this training cannot reach each other ({reason}); on GPUs, see "
+            "NCCL_DEBUG=INFO and a container's --shm-size; --resume goes on"
         ) from error

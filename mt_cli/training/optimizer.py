@@ -12,6 +12,10 @@ from torch import Tensor, nn
 from mt_cli.config.schema import Schedule, TrainingConfig
 from mt_cli.model.model import TranslationModel
 
+BETAS = (0.9, 0.98)
+"""Decay of Adam's two running means (Vaswani et al. 2017, 5.3)."""
+EPS = 1e-9
+"""Added to Adam's denominator."""
 MOMENTUM = 0.95
 """Decay of Muon's running mean of a gradient."""
 RMS = 0.2
@@ -87,10 +91,10 @@ class Optimizer:
             [],
             steps,
             lr=lr,
-            beta1=self._config.betas[0],
-            beta2=self._config.betas[1],
+            beta1=BETAS[0],
+            beta2=BETAS[1],
             weight_decay=weight_decay,
-            eps=self._config.eps,
+            eps=EPS,
             amsgrad=False,
             maximize=False,
             found_inf=skipped,

@@ -3,35 +3,32 @@
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from torch import Tensor, nn
 
-from mt_cli.config.load import command_line
 from mt_cli.config.schema import Config, ModelConfig
 from mt_cli.data.prepared import Prepared
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import sha256_bytes
 from mt_cli.model.model import TranslationModel
-from mt_cli.runs.checkpoint import read_weights, weights_sha256
-from mt_cli.runs.opening import open_run, open_run_between
-from mt_cli.runs.run import CheckpointReference, ParentReference, Run
+from mt_cli.runs.checkpoint import read_weights
+from mt_cli.runs.run import CheckpointReference, Run, open_run, open_run_between
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER
 
 log = logging.getLogger(__name__)
 
 # What a training starts with
 
-FREE_KEYS = ("backend", "dropout", "attention_dropout", "activation_dropout", "init")
+FREE_KEYS = ("backend", "dropout", "attention_dropout", "activation_dropout")
 """Keys of [model] that do not change what trained weights compute."""
 
 
 def fitting_parent(
     folder: Path, config: Config, prepared: Prepared, *, run_dir: Path
-) -> ParentReference:
+) -> CheckpointReference:
     """The best checkpoint of the run in `folder`, if a new run in `run_dir` can start with it.
 
     Raises:
@@ -39,16 +36,12 @@ def fitting_parent(
             layers, or is the run that is to be replaced.
         DataError: it is damaged.
     """
-    _check_is_another(folder, run_dir, to="start with")
     parent = open_run(folder)
     _check_same_model(config.model, parent)
-    _check_same_tokenizer(prepared, parent)
-    best = _reference_to_best(parent)
-    return ParentReference(
-        **vars(best),
-        encoder_layers=parent.config.model.encoder_layers,
-        decoder_layers=parent.config.model.decoder_layers,
-    )
+    best = _reference_to_best(parent, prepared, run_dir=run_dir)
+    own = parent.config.model
+    layers = {"encoder_layers": own.encoder_layers, "decoder_layers": own.decoder_layers}
+    return best.model_copy(update=layers)
 
 
 def _check_same_model(config: ModelConfig, parent: Run) -> None:
@@ -60,10 +53,8 @@ def _check_same_model(config: ModelConfig, parent: Run) -> None:
         if wanted != found and key not in FREE_KEYS and not has_fewer_layers:
             different.append(f"model.{key} is {json.dumps(wanted)}, there {json.dumps(found)}")
     if different:
-        advice = command_line("config", "new", "--init-from", parent.folder)
         raise UsageError(
-            f"{parent.folder} has another model: {'; '.join(different)}; give the config the same "
-            f"keys, as {advice} does; only encoder_layers and decoder_layers may be lower"
+            f"{parent.folder} is another model: {'; '.join(different)}; only layers may be fewer"
         )
 
 
@@ -73,13 +64,11 @@ def load_parent(run: Run, model: nn.Module) -> None:
     Raises:
         DataError: they are not there any more, or not the same.
     """
-    reference = run.init_from
+    reference = run.manifest.init_from
     assert reference is not None
-    remedy = f"{run.folder} starts with them: put that right, or train anew with --init-from"
-    with _errors_ending(remedy):
-        parent = _referenced_run(reference)
-        checkpoint = parent.checkpoint_folder(reference.checkpoint)
-        weights = read_weights(checkpoint, parent.parameter_shapes)
+    parent = _referenced_run(reference, needed_by=run)
+    checkpoint = parent.checkpoint_folder(reference.checkpoint)
+    weights = read_weights(checkpoint, parent.parameter_shapes)
     own = run.config.model
     theirs = parent.config.model
     kept = {
@@ -137,17 +126,14 @@ def references_to_teachers(
     """
     references = []
     for folder in config.training.distil_from or ():
-        _check_is_another(folder, run_dir, to="learn from")
         teacher = open_run_between(
             config.data.src_lang, config.data.tgt_lang, folder, asked_by="training.distil_from"
         )
-        _check_same_tokenizer(prepared, teacher)
         if teacher.config.model.max_len < config.model.max_len:
             raise UsageError(
-                f"{folder}: a teacher has to read what the model reads, but its model.max_len is "
-                f"{teacher.config.model.max_len}, the config's {config.model.max_len}"
+                f"{folder}: a teacher needs model.max_len of {config.model.max_len} or more"
             )
-        references.append(_reference_to_best(teacher))
+        references.append(_reference_to_best(teacher, prepared, run_dir=run_dir))
     return tuple(references)
 
 
@@ -157,12 +143,10 @@ def load_teachers(run: Run) -> list[TranslationModel]:
     Raises:
         DataError: one is not there any more, or not the same.
     """
-    remedy = f"{run.folder} learns from it: put that right, or train anew"
     models = []
-    for reference in run.distil_from:
-        with _errors_ending(remedy):
-            teacher = _referenced_run(reference)
-            models.append(teacher.load_model(checkpoint=reference.checkpoint))
+    for reference in run.manifest.distil_from:
+        teacher = _referenced_run(reference, needed_by=run)
+        models.append(teacher.load_model(checkpoint=reference.checkpoint))
         log.info("learns from %s, %s", reference.folder, reference.checkpoint)
     return models
 
@@ -170,49 +154,38 @@ def load_teachers(run: Run) -> list[TranslationModel]:
 # Both
 
 
-def _check_is_another(folder: Path, run_dir: Path, *, to: str) -> None:
-    if folder.resolve() == run_dir.resolve():
-        raise UsageError(f"{folder}: a run cannot {to} the one that it replaces; add --run DIR")
-
-
-def _reference_to_best(run: Run) -> CheckpointReference:
-    """Its best checkpoint, and which weights that has now."""
-    checkpoint = run.checkpoint_folder("best")
-    return CheckpointReference(str(run.folder), checkpoint.name, weights_sha256(checkpoint))
-
-
-def _referenced_run(reference: CheckpointReference) -> Run:
-    """The run that `reference` names.
-
-    Raises:
-        UsageError: it or its checkpoint is not there any more.
-        DataError: it is damaged, or has other weights.
-    """
-    run = open_run(Path(reference.folder))
-    checkpoint = run.checkpoint_folder(reference.checkpoint)
-    if weights_sha256(checkpoint) != reference.sha256:
-        raise DataError(f"{checkpoint}: not the weights that it had when this run began")
-    return run
-
-
-@contextmanager
-def _errors_ending(remedy: str) -> Iterator[None]:
-    """A context in which a fault of another run is a `DataError` that ends with `remedy`."""
-    try:
-        yield
-    except (DataError, UsageError) as error:
-        raise DataError(f"{error}; {remedy}") from error
-
-
-def _check_same_tokenizer(prepared: Prepared, other: Run) -> None:
-    """Make sure that both have one vocabulary; the languages may differ."""
-    options = replace(other.tokenizers.options, lowercase=prepared.tokenizers.options.lowercase)
+def _reference_to_best(run: Run, prepared: Prepared, *, run_dir: Path) -> CheckpointReference:
+    """Its best checkpoint, and which weights that has now; the languages may be others."""
+    if run.folder.resolve() == run_dir.resolve():
+        raise UsageError(f"{run.folder}: a run cannot learn from what it replaces; add --run DIR")
+    options = replace(run.tokenizers.options, lowercase=prepared.tokenizers.options.lowercase)
     hashes = {}
     for name, content in replace(prepared.tokenizers, options=options).to_files().items():
         hashes[f"{TOKENIZER_FOLDER}/{name}"] = sha256_bytes(content)
-    if hashes != other.tokenizer_hashes:
+    if hashes != run.tokenizer_hashes:
         raise UsageError(
-            f"{prepared.folder} was prepared with another tokenizer than that of {other.folder}; "
-            f'write from_run = "{other.folder}" into the config\'s [tokenizer], then prepare it '
-            "again"
+            f"{prepared.folder}: another tokenizer than that of {run.folder}; prepare again with "
+            f'tokenizer.from_run = "{run.folder}"'
         )
+    name = run.resolve_checkpoint("best")
+    return CheckpointReference(
+        folder=str(run.folder), checkpoint=name, sha256=run.weights_sha256(name)
+    )
+
+
+def _referenced_run(reference: CheckpointReference, *, needed_by: Run) -> Run:
+    """The run that `reference` names, with the weights that it had then.
+
+    Raises:
+        DataError: it or its checkpoint is not there any more, is damaged, or has other weights.
+    """
+    remedy = f"{needed_by.folder} needs it: put that right, or train anew"
+    try:
+        run = open_run(Path(reference.folder))
+        found = run.weights_sha256(reference.checkpoint)
+    except (DataError, OSError, UsageError) as error:
+        raise DataError(f"{error}; {remedy}") from error
+    if found != reference.sha256:
+        folder = run.checkpoint_folder(reference.checkpoint)
+        raise DataError(f"{folder}: not the weights that it had when this run began; {remedy}")
+    return run

@@ -17,19 +17,24 @@ from mt_cli.config.load import RUN_CONFIG, command_line, differences
 from mt_cli.config.schema import Config
 from mt_cli.data.corpora import changed_files
 from mt_cli.data.prepared import Prepared, open_prepared
-from mt_cli.errors import Option, ResourceError, UsageError
+from mt_cli.errors import ResourceError, UsageError
 from mt_cli.evaluation.kept import write_card
-from mt_cli.machine.device import DTYPES, Runtime, choose_runtime, set_up_process
-from mt_cli.machine.facts import describe_checkout, describe_machine
+from mt_cli.machine.device import (
+    DTYPES,
+    Runtime,
+    choose_runtime,
+    describe_checkout,
+    describe_machine,
+    set_up_process,
+)
 from mt_cli.machine.files import MANIFEST, locked
 from mt_cli.machine.process import StopSignals
 from mt_cli.machine.terminal import logged_to
-from mt_cli.runs.opening import open_run
-from mt_cli.runs.run import LOG, Run, check_place, create_run
+from mt_cli.runs.run import LOG, Run, check_place, create_run, open_run
 from mt_cli.training.distributed import World, joined_world
+from mt_cli.training.monitor import import_tracker
 from mt_cli.training.other_runs import fitting_parent, load_parent, references_to_teachers
-from mt_cli.training.session import Session, TimeLimit
-from mt_cli.training.trackers import check_tracker
+from mt_cli.training.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +85,7 @@ def train_run(
             of memory, another process is gone, or what `runtime.track` names is not installed.
     """
     began_at = time.monotonic()
-    check_tracker(config.runtime.track)
+    import_tracker(config.runtime.track)  # before anything is made
     with joined_world() as world, ExitStack() as stack:
         if not world.is_first:
             logging.getLogger("mt_cli").setLevel(logging.ERROR)  # the first process reports
@@ -107,15 +112,18 @@ def train_run(
         if world.is_first:
             stack.enter_context(logged_to(run.folder / LOG))
             stack.callback(write_card, run)
+        if time_limit_s is not None:
+            time_limit_s -= time.monotonic() - began_at
         session = Session(
             replace(run, config=config),  # a resumed run may continue with another one
             prepared,
             runtime,
             world,
             environment=environment,
-            time_limit=TimeLimit(began_at, time_limit_s, validates_at_limit),
+            time_limit_s=time_limit_s,
+            validates_at_limit=validates_at_limit,
         )
-        if run.init_from is not None and not run.checkpoints:
+        if run.manifest.init_from is not None and not run.checkpoints:
             load_parent(run, session.model)
         if world.is_first:
             session.run(signals, config_path=config_path or run.folder / RUN_CONFIG)
@@ -176,9 +184,7 @@ def _set_up(config: Config, world: World) -> Runtime:
     set_up_process(threads=wanted.threads)
     runtime = choose_runtime(device=wanted.device, precision=wanted.precision, graphs=wanted.graphs)
     if runtime.device.type == "mps":  # PyTorch's Adam would not skip an update that is not finite
-        raise ResourceError(
-            "an Apple GPU translates, but does not train; use ", Option("device", "cpu")
-        )
+        raise ResourceError("an Apple GPU translates, but does not train; use --device cpu")
     precisions = list(DTYPES)
     number = world.broadcast_int(precisions.index(runtime.precision))
     return replace(runtime, precision=precisions[number])
@@ -187,10 +193,8 @@ def _set_up(config: Config, world: World) -> Runtime:
 def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Run:
     """The run that is resumed, whose lock the caller holds."""
     run = open_run(run_dir)
-    if run.prepared.sha256 != prepared.sha256:
-        raise UsageError(
-            f"{run_dir} was trained on other data than {prepared.folder} holds now; train anew"
-        )
+    if run.manifest.prepared.sha256 != prepared.sha256:
+        raise UsageError(f"{run_dir}: {prepared.folder} holds other data by now; train anew")
     changed = differences(run.config, config)
     changed.pop("training.init_from", None)  # the run has begun
     fixed = [
@@ -200,7 +204,7 @@ def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Run:
     ]
     if fixed:
         raise UsageError(
-            f"{run_dir} was started with {'; '.join(fixed)}; --resume needs the same, or train anew"
+            f"{run_dir} was started with {'; '.join(fixed)}; change that back, or train anew"
         )
     if changed:
         log.warning(

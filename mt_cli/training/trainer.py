@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,6 @@ from torch.profiler import record_function
 from mt_cli.config.schema import TrainingConfig
 from mt_cli.data.batching import Batch, BatchShape, PlannedBatch, collate, plan_epoch, to_device
 from mt_cli.data.encoded import EncodedSplit
-from mt_cli.errors import OutOfMemoryError
 from mt_cli.machine.device import Runtime, seed_dropout
 from mt_cli.machine.terminal import progress_shown
 from mt_cli.model.model import TranslationModel
@@ -91,6 +91,7 @@ class Trainer:
         """Shapes of all batches, before they are divided among processes."""
         self.epoch_ends: list[int] = []
         """The last update of each epoch that is trained in full."""
+        self.num_pairs = len(split)
         self.total_steps = self._count_steps()
 
     def learn_from(self, teachers: Sequence[TranslationModel]) -> None:
@@ -104,7 +105,7 @@ class Trainer:
         Every process begins where the first one stands, with its weights and its state.
         """
         self.step = self._world.broadcast_int(self.step)
-        self.broadcast_state()
+        self._world.broadcast_([*self._parameters, *self.state_dict().values()])
         while self.step < self.total_steps:
             epoch = self.epoch
             begin = self.epoch_ends[epoch - 1] if epoch else 0
@@ -147,13 +148,12 @@ class Trainer:
         sums = torch.zeros(2, device=self._device)
         for batch in batches:
             with record_function("forward"):
-                teacher_labels = self._teachers.labels(batch) if self._teachers else None
                 loss = batch_loss(
                     self._working.model,
                     batch,
                     label_smoothing=self._config.label_smoothing,
                     r_drop=self._config.r_drop,
-                    teacher_labels=teacher_labels,
+                    teachers=self._teachers,
                 )
             with record_function("backward"):
                 # The gradient of a mean over the tokens of the update, so accumulation is exact.
@@ -236,17 +236,6 @@ class Trainer:
         self._optimizer.load_state_dict(tensors)
         self._scale.load_state_dict(tensors)
 
-    def broadcast_state(self) -> None:
-        """Give the weights and the state of the first process to all."""
-        self._world.broadcast_(self._state())
-
-    def has_same_state_everywhere(self) -> bool:
-        """Whether all processes have the same weights and the same state."""
-        return self._world.are_equal(self._state())
-
-    def _state(self) -> list[Tensor]:
-        return [*self._parameters, *self.state_dict().values()]
-
     # Which batches
 
     def _planned_updates(self, *, epoch: int) -> Iterator[list[PlannedBatch]]:
@@ -284,15 +273,6 @@ MAX_GRAPHS = 64
 """Each holds memory; batches of further shapes are computed without a graph."""
 
 
-@dataclass(frozen=True)
-class _Captured:
-    graph: torch.cuda.CUDAGraph
-    inputs: list[Tensor]
-    """Where it reads."""
-    output: Tensor
-    """Where it writes."""
-
-
 class CudaGraphs:
     """Calls an update whose work on the device depends on shapes and values of tensors alone.
 
@@ -307,7 +287,7 @@ class CudaGraphs:
         self._start_over = start_over
         self._can_capture = True
         self._seen: set[tuple[torch.Size, ...]] = set()
-        self._captured: dict[tuple[torch.Size, ...], _Captured] = {}
+        self._captured: dict[tuple[torch.Size, ...], CapturedUpdate] = {}
 
     def __call__(
         self, batches: Sequence[Batch], lr: float | Tensor, per_token: float | Tensor
@@ -316,20 +296,13 @@ class CudaGraphs:
         if len(batches) != 1:
             return self._update(batches, lr, per_token)
         batch = batches[0].with_targets_padded()
-        device = batch.src_ids.device
-        numbers = to_device(torch.tensor([lr, per_token]), device)
+        numbers = to_device(torch.tensor([lr, per_token]), batch.src_ids.device)
         inputs = [*batch.tensors, numbers]
         shapes = tuple(tensor.shape for tensor in inputs)
         if shapes in self._seen and shapes not in self._captured and self._can_capture:
             self._try_to_capture(shapes, inputs)
         self._seen.add(shapes)
-        captured = self._captured.get(shapes)
-        if captured is None:
-            return self._compute(inputs)
-        for place, value in zip(captured.inputs, inputs, strict=True):
-            place.copy_(value)
-        captured.graph.replay()
-        return captured.output.clone()  # before the next replay overwrites it
+        return self._captured.get(shapes, self._compute)(inputs)
 
     def _compute(self, inputs: Sequence[Tensor]) -> Tensor:
         src_ids, tgt_ids, tgt_places, targets, numbers = inputs
@@ -340,29 +313,45 @@ class CudaGraphs:
     def _try_to_capture(self, shapes: tuple[torch.Size, ...], inputs: Sequence[Tensor]) -> None:
         """Capture the update on `inputs`; nothing is computed."""
         stream = torch.cuda.current_stream()
+        others = list(self._captured.values())
         try:
-            self._captured[shapes] = self._capture(inputs)
-        except (MemoryError, RuntimeError, OutOfMemoryError) as error:
+            self._captured[shapes] = CapturedUpdate(
+                self._compute, inputs, pool=others[0].pool if others else None
+            )
+            self._can_capture = len(self._captured) < MAX_GRAPHS
+        except (MemoryError, RuntimeError) as error:
             self._can_capture = False
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             log.warning(
                 "no more updates are captured as CUDA graphs, so training is slower: %s", reason
             )
-        else:
-            self._can_capture = len(self._captured) < MAX_GRAPHS
-            return
-        torch.cuda.set_stream(stream)  # a capture that failed may leave its own
-        self._start_over()
+            torch.cuda.set_stream(stream)  # a capture that failed may leave its own
+            self._start_over()
 
-    def _capture(self, inputs: Sequence[Tensor]) -> _Captured:
-        # Graphs run one after the other and no output outlives the next one, so all of them can
-        # share one memory pool.
-        pool = None
-        for captured in self._captured.values():
-            pool = captured.graph.pool()
-            break
-        graph = torch.cuda.CUDAGraph()
-        places = [each.clone() for each in inputs]
-        with torch.cuda.graph(graph, pool=pool):
-            output = self._compute(places)
-        return _Captured(graph, places, output)
+
+class CapturedUpdate:
+    """A CUDA graph of an update.
+
+    Graphs run one after the other and no output outlives the next one, so all of them can share the
+    memory `pool` of the first.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[Sequence[Tensor]], Tensor],
+        inputs: Sequence[Tensor],
+        *,
+        pool: Any,  # noqa: ANN401 — PyTorch's own type is private
+    ) -> None:
+        self._graph = torch.cuda.CUDAGraph()
+        self._inputs = [each.clone() for each in inputs]
+        with torch.cuda.graph(self._graph, pool=pool):
+            self._output = compute(self._inputs)
+        self.pool = self._graph.pool()
+
+    def __call__(self, inputs: Sequence[Tensor]) -> Tensor:
+        """What the update returns for other inputs of the same shapes."""
+        for place, value in zip(self._inputs, inputs, strict=True):
+            place.copy_(value)
+        self._graph.replay()
+        return self._output.clone()  # before the next replay overwrites it

@@ -27,15 +27,6 @@ NUM_SAMPLES = 2
 
 
 @dataclass(frozen=True)
-class Sample:
-    """A line of `val`, as it was translated."""
-
-    source: str
-    translation: str
-    reference: str
-
-
-@dataclass(frozen=True)
 class Validation:
     """How good the model is on the validation split after `step` updates."""
 
@@ -45,7 +36,6 @@ class Validation:
     bleu: Score
     hyps: list[str]
     """The translation of each source."""
-    samples: list[Sample]
 
 
 class Validator:
@@ -59,8 +49,11 @@ class Validator:
         self._runtime = replace(runtime, precision=run.config.decoding.precision)
         self._split = truncated(prepared.split("val"), longest=model.longest_sentence)
         self.sources = prepared.lines("val", "src")
-        self._refs = prepared.lines("val", "tgt")
-        perfect = self._score(self._refs)
+        self.refs = prepared.lines("val", "tgt")
+        distance = max(1, len(self.sources) // NUM_SAMPLES)
+        self.samples = range(0, len(self.sources), distance)[:NUM_SAMPLES]
+        """Places of the sources whose translations are shown."""
+        perfect = self._score(self.refs)
         self.bleu_signature = perfect.signature
         self.has_bleu = perfect.score > 0
         """Whether BLEU can tell translations apart; not if all references have under four words."""
@@ -76,7 +69,7 @@ class Validator:
             run.config.decoding,
             runtime=self._runtime,
             forbidden_ids=forbidden_ids(run.tokenizers, run.config.decoding),
-            lengths=run.lengths,
+            lengths=run.manifest.lengths,
         )
         # Quiet, or each validation would warn of every long line again.
         self._translator = Translator(searcher, run.tokenizers, quiet=True)
@@ -92,15 +85,11 @@ class Validator:
         was_training = self._model.training
         hyps = self._translator.translate(self.sources, on_progress=on_progress)
         self._model.train(was_training)
-        samples = []
-        distance = max(1, len(hyps) // NUM_SAMPLES)
-        for i in range(0, len(hyps), distance)[:NUM_SAMPLES]:
-            samples.append(Sample(self.sources[i], hyps[i], self._refs[i]))
-        return Validation(step, nll, self._score(hyps), hyps, samples)
+        return Validation(step, nll, self._score(hyps), hyps)
 
     def _score(self, hyps: Sequence[str]) -> Score:
         data = self._config.data
-        return score_bleu(hyps, self._refs, lang=data.tgt_lang, lowercase=data.lowercase)
+        return score_bleu(hyps, self.refs, lang=data.tgt_lang, lowercase=data.lowercase)
 
 
 @torch.no_grad()

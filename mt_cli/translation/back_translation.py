@@ -11,21 +11,25 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
-from mt_cli.config.schema import Config, DataConfig, FilesConfig, MorePairsConfig, Side
+from mt_cli.config.schema import (
+    Config,
+    DataConfig,
+    FilesConfig,
+    MorePairsConfig,
+    Side,
+    TranslateBy,
+)
 from mt_cli.data.corpora import (
+    MadeFiles,
     SideFiles,
-    TranslatedPairs,
     find_corpus,
     is_trained_on,
     monolingual_text,
 )
-from mt_cli.decoding.search import Sampling
 from mt_cli.machine.device import fast_bf16
 from mt_cli.machine.files import locked, sha256_bytes, sync, write_atomically, write_json
 from mt_cli.machine.terminal import progress_shown
-from mt_cli.runs.checkpoint import weights_sha256
-from mt_cli.runs.opening import open_run_between
-from mt_cli.runs.run import Run
+from mt_cli.runs.run import Run, open_run_between
 from mt_cli.text.normalize import decode_line, gist, normalize
 from mt_cli.translation.options import DecodingOptions
 from mt_cli.translation.translator import Translator
@@ -42,12 +46,14 @@ LINES_TOGETHER = 10_000
 LOOP = re.compile(r"([^\W\d])\1{3}|(.{2,40}?)\2{2}")
 """A letter four times in a row, or anything longer three times."""
 
-BEAM: dict[str, object] = {"beam_size": 5, "length_penalty": 1.0}
+BY: dict[TranslateBy, dict[str, object]] = {
+    "greedy": {"beam_size": 1, "temperature": 0.0},
+    "beam": {"beam_size": 5, "length_penalty": 1.0},
+    "sample": {"beam_size": 1, "temperature": 1.0},
+}
 
 
-def make_pairs(
-    config: Config, *, source: Path | None = None, offline: bool = False
-) -> dict[str, TranslatedPairs]:
+def make_pairs(config: Config, *, source: Path | None = None, offline: bool = False) -> MadeFiles:
     """The pairs of each `[data.more.NAME]` with `translate_with`: as they were kept, or made now.
 
     A stopped translation goes on where it stopped.
@@ -64,9 +70,8 @@ def make_pairs(
             continue
         text = monolingual_text(data, name, source=source, offline=offline)
         held_out = _held_out(data, text.side, source=source, offline=offline)
-        run_from, run_to = data.src_lang, data.tgt_lang
-        if text.side == "tgt":
-            run_from, run_to = run_to, run_from
+        run_from = data.src_lang if text.side == "src" else data.tgt_lang
+        run_to = data.tgt_lang if text.side == "src" else data.src_lang
         asked_by = f"data.more.{name}.translate_with"
         run = open_run_between(run_from, run_to, more.translate_with, asked_by=asked_by)
         made[name] = _made(name, more, text, run, held_out)
@@ -86,13 +91,13 @@ def _held_out(data: DataConfig, side: Side, *, source: Path | None, offline: boo
 
 def _made(
     name: str, more: MorePairsConfig, text: SideFiles, run: Run, held_out: set[str]
-) -> TranslatedPairs:
+) -> FilesConfig:
     lines = [line for line in map(decode_line, text.lines()) if normalize(line)]
     kept = [line for line in lines if gist(normalize(line)) not in held_out]
     num_held_out = len(lines) - len(kept)
     inputs = {
         "given": sha256_bytes("\n".join(kept).encode()),
-        "weights": weights_sha256(run.checkpoint_folder("best")),
+        "weights": run.weights_sha256("best"),
         "tokenizer": run.tokenizer_hashes,
         "by": more.translate_by,
         "loop": LOOP.pattern,
@@ -101,9 +106,11 @@ def _made(
     if not (folder / REPORT).exists():
         with locked(folder):
             _make(folder, name, kept, num_held_out, run, more)
-    given, made = ((folder / each,) for each in (GIVEN, MADE))
-    src, tgt = (given, made) if text.side == "src" else (made, given)
-    return TranslatedPairs(FilesConfig(src=src, tgt=tgt), num_held_out)
+    given = (folder / GIVEN,)
+    made = (folder / MADE,)
+    if text.side == "src":
+        return FilesConfig(src=given, tgt=made)
+    return FilesConfig(src=made, tgt=given)
 
 
 def _make(
@@ -155,9 +162,7 @@ def _has_loop(text: str) -> bool:
 
 def _options(more: MorePairsConfig) -> DecodingOptions:
     search: dict[str, object] = {"precision": "bf16" if fast_bf16() else "fp32"}
-    search |= BEAM if more.translate_by == "beam" else {"beam_size": 1}
-    sampling = Sampling() if more.translate_by == "sample" else None
-    return DecodingOptions(search=search, sampling=sampling, owns_process=True)
+    return DecodingOptions(search=search | BY[more.translate_by], owns_process=True)
 
 
 def _whole_lines(path: Path) -> int:

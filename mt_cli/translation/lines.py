@@ -8,7 +8,6 @@ from pathlib import Path
 
 from mt_cli.config.schema import CapitalsReading, DecodingConfig
 from mt_cli.errors import DataError, UsageError
-from mt_cli.machine.terminal import visible
 from mt_cli.text import BOS_ID, PAD_ID, SPECIALS, UNK_ID
 from mt_cli.text.language import other_language
 from mt_cli.text.normalize import in_case, normalize, read_capitals
@@ -74,9 +73,7 @@ def checked_lines(lines: Iterable[str]) -> list[str]:
         UsageError: they are something else, such as one line that is not in a list.
     """
     if isinstance(lines, str):
-        raise UsageError(
-            "lines: expected a list of lines, found a str; put the one line into a list"
-        )
+        raise UsageError("lines: expected a list of lines, found a str")
     if isinstance(lines, bytes) or not isinstance(lines, Iterable):
         raise UsageError(f"lines: expected a list of lines, found {type(lines).__name__}")
     return [checked_line(line, name=f"lines[{i}]") for i, line in enumerate(lines)]
@@ -217,13 +214,10 @@ def check_aligned(path: Path, lines: Sequence[str], to: str, to_lines: Sequence[
     """
     if len(lines) != len(to_lines):
         raise DataError(
-            f"{path}: {len(lines)} lines, but {to} has {len(to_lines)}; the files must align line "
-            "by line"
+            f"{path}: {len(lines)} lines, but {to} has {len(to_lines)}; they must align"
         )
 
 
-MIN_LETTERS = 5
-"""Shortest line, in letters, that is checked for unknown letters."""
 MIN_TEXT = 20
 """Shortest line, in characters, whose language is guessed."""
 MAX_LINES = 100
@@ -251,37 +245,19 @@ class SourceSide:
             return self._has_addresses
         return self._letters.issuperset(copied)
 
-    def warning(self, lines: Sequence[str], *, first_line: int, min_lines: int) -> str | None:
-        """Why `lines` are probably not for this model; `first_line` is the number of the first.
+    def warning(self, lines: Sequence[str], *, min_lines: int) -> str | None:
+        """Why `lines` are probably not for this model: they are in another language.
 
-        The language is told from `min_lines` or more: that takes as long as translating one.
+        It is told from `min_lines` or more: that takes as long as translating one.
         """
         texts = [normalize(line, lowercase=self._options.lowercase) for line in lines]
-        return self._warning_of_language(texts, min_lines) or self._warning_of_letters(
-            texts, first_line
-        )
-
-    def _warning_of_language(self, texts: Sequence[str], min_lines: int) -> str | None:
         long = [text for text in texts if len(text) >= MIN_TEXT][:MAX_LINES]
         if len(long) < min_lines:
             return None
-        others = [other_language(text, self._options.src_lang) for text in long]
-        found = [other for other in others if other]
+        found = list(filter(None, (other_language(text, self._options.src_lang) for text in long)))
         if len(found) <= len(long) / 2:
             return None
         return (
             f"the text looks like {', '.join(dict.fromkeys(found))}; the model translates "
             f"{self._options.src_lang}"
         )
-
-    def _warning_of_letters(self, texts: Sequence[str], first_line: int) -> str | None:
-        for number, text in enumerate(texts, first_line):
-            if self._letters.issuperset(text):  # nearly every line, at a glance
-                continue
-            letters = [letter for letter in text if letter.isalpha()]
-            unknown = [letter for letter in letters if letter not in self._letters]
-            if len(letters) >= MIN_LETTERS and len(unknown) > len(letters) / 2:
-                return (
-                    f"line {number}: the model does not know most letters of {visible(text)[:60]!r}"
-                )
-        return None

@@ -6,20 +6,20 @@ Letters: B pairs, S source length, T target length, V target vocabulary.
 import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import torch
 from torch.nn import functional as F
 
+from mt_cli.config.schema import DecodingConfig
 from mt_cli.data.batching import pad_ids
-from mt_cli.decoding.search import Ids
+from mt_cli.decoding import Ids
 from mt_cli.machine.device import Runtime
 from mt_cli.model.model import TranslationModel
-from mt_cli.runs.run import ModelFolder, Run
+from mt_cli.runs.run import Run, open_run_between
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.translation.lines import Translation
-from mt_cli.translation.options import DecodingOptions, Reranking
+from mt_cli.translation.options import DecodingOptions
 from mt_cli.translation.searcher import in_halves
 
 log = logging.getLogger(__name__)
@@ -30,16 +30,10 @@ MAX_LOGITS = {"cpu": 1 << 24, "cuda": 1 << 28, "mps": 1 << 28}
 """At each position, the whole vocabulary is predicted."""
 
 
-@dataclass(frozen=True)
-class PairScore:
-    """How likely the models find one pair."""
-
-    log_prob: float
-    """Natural logarithm of the translation's probability, `</s>` included; minus infinity if
-    impossible.
-    """
-    num_tokens: int
-    """Of the translation, `</s>` included."""
+PairScore = tuple[float, int]
+"""Natural logarithm of a translation's probability, and the number of its tokens, both with `</s>`;
+minus infinity if it is impossible.
+"""
 
 
 class PairScorer:
@@ -85,7 +79,7 @@ class PairScorer:
         """
         src_ids = self._tokenizers.encode(sources, "src")
         tgt_ids = self._tokenizers.encode(targets, "tgt")
-        scores = [PairScore(-math.inf, len(tgt) + 1) for tgt in tgt_ids]
+        scores = [(-math.inf, len(tgt) + 1) for tgt in tgt_ids]
         possible = []
         for i, (src, tgt) in enumerate(zip(src_ids, tgt_ids, strict=True)):
             if max(len(src), len(tgt)) > self._longest:
@@ -101,12 +95,12 @@ class PairScorer:
             elif src:
                 possible.append(i)
             elif not tgt:
-                scores[i] = PairScore(0.0, 1)
+                scores[i] = (0.0, 1)
         for batch in self._batches(possible, src_ids, tgt_ids):
             pairs = [(src_ids[i], tgt_ids[i]) for i in batch]
             found = in_halves(self._log_probs, pairs)
             for i, log_prob in zip(batch, found, strict=True):
-                scores[i] = PairScore(log_prob, len(tgt_ids[i]) + 1)
+                scores[i] = (log_prob, len(tgt_ids[i]) + 1)
         return scores
 
     def _batches(
@@ -144,27 +138,33 @@ class PairScorer:
         return of_tokens.sum(-1).tolist()
 
 
-def reranking_score(candidate: Translation, reverse: PairScore, reranking: Reranking) -> float:
-    """The weighted score of `candidate`; minus infinity if translating back is impossible."""
-    if math.isinf(reverse.log_prob):
-        return -math.inf  # not NaN, which 0 times infinity is
-    num_tokens = len(candidate.tokens) + 1
-    return candidate.log_prob + reranking.reverse * reverse.log_prob + reranking.length * num_tokens
-
-
 class Reranker:
-    """Takes the best of a line's translations by a weighted score."""
+    """Takes the best of a line's translations by the score of `decoding.rerank_weights`."""
 
-    def __init__(self, reranking: Reranking, options: DecodingOptions, *, of: ModelFolder) -> None:
+    def __init__(self, config: DecodingConfig, options: DecodingOptions, *, of: Run) -> None:
         """Choose among what the run `of` finds, computing where and as `options` say.
 
         Raises:
             UsageError: there is no such run or checkpoint, or it is of another direction.
         """
-        self._reranking = reranking
-        kept = {key: options.search.get(key) for key in ("batch_size", "precision")}
-        own = replace(options, checkpoint=reranking.checkpoint, search=kept)
-        self._reverse = PairScorer.of_runs([reranking.open_run(of=of)], own)
+        self._weights = config.rerank_weights
+        self._reverse = PairScorer.of_runs(
+            [reverse_run(config, of=of)],
+            DecodingOptions(
+                device=options.device,
+                threads=options.threads,
+                search={"batch_size": config.batch_size, "precision": config.precision},
+                owns_process=options.owns_process,
+            ),
+        )
+
+    def score(self, candidate: Translation, reverse_log_prob: float) -> float:
+        """The weighted score; minus infinity if translating back is impossible."""
+        if math.isinf(reverse_log_prob):
+            return -math.inf  # not NaN, which 0 times infinity is
+        reverse_weight, token_reward = self._weights
+        num_tokens = len(candidate.tokens) + 1
+        return candidate.log_prob + reverse_weight * reverse_log_prob + token_reward * num_tokens
 
     def choose(self, lines: Sequence[str], found: Iterable[Sequence[Translation]]) -> list[str]:
         """The chosen one of the translations `found` of each of `lines`, the likeliest first.
@@ -188,7 +188,21 @@ class Reranker:
         for by_text in candidates:
             totals = {}
             for text, translation in by_text.items():
-                totals[text] = reranking_score(translation, next(reverse), self._reranking)
+                reverse_log_prob, _ = next(reverse)
+                totals[text] = self.score(translation, reverse_log_prob)
             # `max` takes the first of equals: the search's own choice.
             chosen.append(max(totals, key=totals.__getitem__))
         return chosen
+
+
+def reverse_run(config: DecodingConfig, *, of: Run) -> Run:
+    """The run that `config.rerank_with` names, which translates back what the run `of` translates.
+
+    Raises:
+        UsageError: it does not, or there is no such run.
+    """
+    assert config.rerank_with is not None
+    data = of.config.data
+    return open_run_between(
+        data.tgt_lang, data.src_lang, config.rerank_with, asked_by="--rerank-with"
+    )

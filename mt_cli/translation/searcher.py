@@ -3,12 +3,12 @@
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -17,13 +17,12 @@ from torch import Tensor
 
 from mt_cli.config.schema import DecodingConfig
 from mt_cli.data.batching import pad_ids
-from mt_cli.data.prepared import TrainingLengths
-from mt_cli.decoding.search import (
+from mt_cli.data.encoded import TrainingLengths
+from mt_cli.decoding import (
     Hyp,
     Ids,
     OnDone,
     Rules,
-    Sampling,
     beam_search,
     greedy_search,
     sample_search,
@@ -31,17 +30,15 @@ from mt_cli.decoding.search import (
 from mt_cli.errors import OutOfMemoryError
 from mt_cli.machine.device import Runtime
 from mt_cli.machine.process import MEMORY, shortage
-from mt_cli.model.attention_maps import attention_maps
 from mt_cli.model.cpu_kernels import transpose_weights_
-from mt_cli.model.model import DecoderState, Ensemble, TranslationModel
+from mt_cli.model.inside import attention_maps
+from mt_cli.model.model import Ensemble, TranslationModel
 from mt_cli.runs.run import Run
 from mt_cli.text import BOS_ID, EOS_ID
 from mt_cli.translation.lines import forbidden_ids
 from mt_cli.translation.options import DecodingOptions
 
-if TYPE_CHECKING:
-    from mt_cli.model.model import TranslationModel
-
+log = logging.getLogger(__name__)
 ALIGNED_TOGETHER = 256
 """Translations whose attention is in memory at a time."""
 CrossAttention = NDArray[np.float32]
@@ -51,7 +48,7 @@ CrossAttention = NDArray[np.float32]
 class Engine(ABC):
     """Searches for hypotheses; no source is empty. `Searcher` is ours."""
 
-    models: "Sequence[TranslationModel]" = ()
+    models: Sequence[TranslationModel] = ()
     """The models; attention is that of the first. Empty for an exported model."""
 
     def __init__(
@@ -61,20 +58,15 @@ class Engine(ABC):
         device: str,
         longest_sentence: int,
         lengths: TrainingLengths,
-        sampling: Sampling | None = None,
-        seed: int = 1,
     ) -> None:
-        """`sampling` draws hypotheses at random by `seed`, in place of a search.
+        """`longest_sentence` is the most ids of a source and of a hypothesis.
 
-        `longest_sentence` is the most ids of a source and of a hypothesis, and `lengths` are those
-        of the training data.
+        `lengths` are those of the training data.
         """
         self.config = config
         self.device = device
         self.longest_sentence = longest_sentence
         self.lengths = lengths
-        self.sampling = sampling
-        self.seed = seed
 
     def limit(self, src_length: int) -> int:
         """Most ids of the translation of `src_length` ids."""
@@ -83,21 +75,19 @@ class Engine(ABC):
             factor = self.lengths.max_len_factor
         return min(int(factor * src_length) + self.config.max_len_extra, self.longest_sentence)
 
-    def best(self, sources: Sequence[Ids], *, on_done: OnDone | None = None) -> list[list[int]]:
-        """The best hypothesis of each of `sources`."""
-        if self.sampling is None and self.config.beam_size == 1:
-            return self.greedy(sources, on_done=on_done)
-        return [hyps[0].ids for hyps in self.n_best(sources, n_best=1, on_done=on_done)]
-
     @abstractmethod
-    def greedy(self, sources: Sequence[Ids], *, on_done: OnDone | None) -> list[list[int]]:
-        """The hypothesis that greedy search finds for each of `sources`."""
-
-    @abstractmethod
-    def n_best(
-        self, sources: Sequence[Ids], *, n_best: int, on_done: OnDone | None = None
+    def search(
+        self,
+        sources: Sequence[Ids],
+        *,
+        n_best: int = 1,
+        is_scored: bool = True,
+        on_done: OnDone | None = None,
     ) -> list[list[Hyp]]:
-        """The `n_best` best hypotheses of each of `sources`, the best first."""
+        """The `n_best` best hypotheses of each of `sources`, the best first.
+
+        Unless they are to be scored, scores may be 0.
+        """
 
     @abstractmethod
     def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[CrossAttention]:
@@ -121,7 +111,6 @@ class Engine(ABC):
         return aligned
 
 
-log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 MAX_HYPS = {"cpu": 420, "cuda": 8192, "mps": 8192}
@@ -152,26 +141,18 @@ class Searcher(Engine):
         runtime: Runtime,
         forbidden_ids: Ids,
         lengths: TrainingLengths | None = None,
-        sampling: Sampling | None = None,
-        seed: int = 1,
     ) -> None:
         super().__init__(
             config,
             device=str(runtime.device),
             longest_sentence=model.longest_sentence,
             lengths=lengths or TrainingLengths(),
-            sampling=sampling,
-            seed=seed,
         )
         self._model = model
         self.models = model.models if isinstance(model, Ensemble) else [model]
         self.runtime = runtime
         self._rules = Rules(
-            BOS_ID,
-            EOS_ID,
-            tuple(forbidden_ids),
-            no_repeat_ngram=config.no_repeat_ngram,
-            min_len=config.min_len,
+            BOS_ID, EOS_ID, tuple(forbidden_ids), no_repeat_ngram=config.no_repeat_ngram
         )
         self._threads = runtime.threads or torch.get_num_threads()
         # Kept, because every new thread takes memory that is not given back.
@@ -197,132 +178,55 @@ class Searcher(Engine):
             config,
             runtime=runtime,
             forbidden_ids=forbidden_ids(runs[0].tokenizers, config),
-            lengths=runs[0].lengths,
-            sampling=options.sampling,
-            seed=options.seed,
+            lengths=runs[0].manifest.lengths,
         )
 
-    def greedy(self, sources: Sequence[Ids], *, on_done: OnDone | None) -> list[list[int]]:
-        """What greedy search finds for each of `sources`."""
-        return self._in_batches(sources, self._greedy, hyps_each=1, on_done=on_done)
-
-    def n_best(
-        self, sources: Sequence[Ids], *, n_best: int, on_done: OnDone | None = None
-    ) -> list[list[Hyp]]:
-        """The `n_best` best hypotheses of each of `sources`, the best first."""
-        if self.sampling is None:
-            beams = partial(self._beams, n_best=n_best)
-            return self._in_batches(
-                sources, beams, hyps_each=self.config.beam_size, on_done=on_done
-            )
-        samples = partial(self._samples, n_best=n_best, sampling=self.sampling)
-        return self._in_batches(sources, samples, hyps_each=n_best, on_done=on_done)
-
-    def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[CrossAttention]:
-        """See `Engine`."""
-        self.models[0].eval()
-        pairs = list(zip(sources, hyps, strict=True))
-        longer = [max(pair, key=len) for pair in pairs]
-        found: dict[int, CrossAttention] = {}
-        for batch in self._batches(longer, hyps_each=1, workers=1):
-            of_batch = in_halves(self._cross_attention, [pairs[i] for i in batch])
-            found.update(zip(batch, of_batch, strict=True))
-        return [found[i] for i in range(len(pairs))]
-
-    def _cross_attention(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[CrossAttention]:
-        src_ids = _with_ends([src for src, _ in pairs]).to(self.runtime.device)
-        tgt_in = pad_ids([[BOS_ID, *hyp] for _, hyp in pairs]).to(self.runtime.device)
-        maps = attention_maps(
-            self.models[0], src_ids, tgt_in, kinds=["cross"], layers=slice(-2, None)
-        )
-        # Of the last layer but one, or of the only one.
-        weights = maps["cross"][0].mean(1).cpu().numpy()  # (B, T, S)
-        cut = []
-        for of_pair, (src, hyp) in zip(weights, pairs, strict=True):
-            cut.append(of_pair[: len(hyp), : len(src)])
-        return cut
-
-    def _greedy(self, sources: Sequence[Ids]) -> list[list[int]]:
-        with self._ready(sources) as (state, limits):
-            return greedy_search(self._model.step, state, limits, self._rules)
-
-    def _beams(self, sources: Sequence[Ids], *, n_best: int) -> list[list[Hyp]]:
-        with self._ready(sources) as (state, limits):
-            return beam_search(
-                self._model.step,
-                state,
-                limits,
-                self._rules,
-                beam_size=self.config.beam_size,
-                length_penalty=self.config.length_penalty,
-                n_best=n_best,
-            )
-
-    def _samples(
-        self, sources: Sequence[Ids], *, n_best: int, sampling: Sampling
-    ) -> list[list[Hyp]]:
-        """`n_best` independent samples of each of `sources`, the highest score first."""
-        longest = max(self.limit(len(ids)) for ids in sources)
-        repeated = []
-        draws = []
-        for ids in sources:
-            for number in range(n_best):
-                # By the seed and the sentence alone: neither batches nor other lines matter.
-                rng = np.random.default_rng((self.seed, number, *ids))
-                repeated.append(ids)
-                draws.append(rng.random(longest, dtype=np.float32))
-        with self._ready(repeated) as (state, limits):
-            hyps = sample_search(
-                self._model.step,
-                state,
-                torch.from_numpy(np.stack(draws)).to(self.runtime.device),
-                limits,
-                sampling,
-                self._rules,
-                length_penalty=self.config.length_penalty,
-            )
-        ranked = []
-        for begin in range(0, len(hyps), n_best):
-            samples = hyps[begin : begin + n_best]
-            ranked.append(sorted(samples, key=lambda hyp: -hyp.score))
-        return ranked
-
-    def _in_batches(
+    def search(
         self,
         sources: Sequence[Ids],
-        search: Callable[[list[Ids]], list[Found]],
         *,
-        hyps_each: int,
-        on_done: OnDone | None,
-    ) -> list[Found]:
-        """What `search` finds for each of `sources`: one thread per core, each with its batches.
+        n_best: int = 1,
+        is_scored: bool = True,
+        on_done: OnDone | None = None,
+    ) -> list[list[Hyp]]:
+        """See `Engine`. One thread per core, each with its batches.
 
         Whole batches side by side keep the cores busier than both working on one: small operations
         are never split, and nobody waits.
         """
+        hyps_each = n_best if self.config.temperature else self.config.beam_size
         workers = self._threads if self.runtime.device.type == "cpu" else 1
         num_numbers = len(sources) * hyps_each * self.models[0].output.weight.shape[1]
         runtime = replace(self.runtime, threads=1) if num_numbers <= FEW_NUMBERS else self.runtime
         batches = self._batches(sources, hyps_each=hyps_each, workers=workers)
-        search_in_halves = partial(in_halves, search)
-        groups = ([sources[i] for i in batch] for batch in batches)
-        if workers == 1 or len(batches) == 1:
-            searched = ((number, search_in_halves(group)) for number, group in enumerate(groups))
-        else:
-            searched = self._side_by_side(search_in_halves, groups)
-        found: dict[int, Found] = {}
-        with runtime.limited(), closing(searched):
-            for number, of_batch in searched:
-                found.update(zip(batches[number], of_batch, strict=True))
+        work = partial(self._search_batch, n_best=n_best, is_scored=is_scored)
+        found: list[list[Hyp]] = [[] for _ in sources]
+        results = self._searched(batches, sources, work, workers=workers)
+        with runtime.limited(), closing(results):
+            for batch, hyps in results:
+                for i, of_source in zip(batch, hyps, strict=True):
+                    found[i] = of_source
                 if on_done is not None:
-                    on_done(batches[number])
-        return [found[i] for i in range(len(sources))]
+                    on_done(batch)
+        return found
 
-    def _side_by_side(
-        self, search: Callable[[list[Ids]], list[Found]], groups: Iterable[list[Ids]]
-    ) -> Generator[tuple[int, list[Found]], None, None]:
-        """The number of each of `groups` and what `search` finds for it, in the order they end."""
-        futures = {self._pool.submit(search, group): number for number, group in enumerate(groups)}
+    def _searched(
+        self,
+        batches: Sequence[list[int]],
+        sources: Sequence[Ids],
+        work: Callable[[list[Ids]], list[list[Hyp]]],
+        *,
+        workers: int,
+    ) -> Generator[tuple[list[int], list[list[Hyp]]], None, None]:
+        """Each batch, and what `work` finds for it, in the order they end."""
+        if workers == 1 or len(batches) == 1:
+            for batch in batches:
+                yield batch, in_halves(work, [sources[i] for i in batch])
+            return
+        futures = {
+            self._pool.submit(in_halves, work, [sources[i] for i in batch]): batch
+            for batch in batches
+        }
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
@@ -340,7 +244,7 @@ class Searcher(Engine):
         fair_share = math.ceil(len(sources) / workers)
         largest = min(largest, max(MIN_SENTENCES, fair_share))
         smallest = max(MIN_SENTENCES, MIN_HYPS // hyps_each)
-        copies = 1 if self.sampling is None else hyps_each  # each sample reads its source anew
+        copies = hyps_each if self.config.temperature else 1  # each sample reads its source anew
         # The longest come first, so that memory runs out early.
         order = sorted(range(len(sources)), key=lambda i: len(sources[i]), reverse=True)
         batches: list[list[int]] = []
@@ -353,14 +257,84 @@ class Searcher(Engine):
             order = order[count:]
         return batches
 
-    @contextmanager
-    def _ready(self, sources: Sequence[Ids]) -> Iterator[tuple[DecoderState, Tensor]]:
-        """The state of a search over `sources`, and the limit of each translation, (B,)."""
-        src_ids = _with_ends(sources).to(self.runtime.device)
+    def _search_batch(self, sources: list[Ids], *, n_best: int, is_scored: bool) -> list[list[Hyp]]:
+        """The hypotheses of one batch."""
+        config = self.config
+        lens = [self.limit(len(ids)) for ids in sources]
+        step = self._model.step
         self._model.eval()
         with self.runtime.inference():
-            limits = [self.limit(len(ids)) for ids in sources]
-            yield self._model.start(src_ids), torch.tensor(limits, device=src_ids.device)
+            if config.temperature:
+                return self._samples(sources, lens, n_best=n_best)
+            limits = torch.tensor(lens, device=self.runtime.device)
+            state = self._model.start(self._with_ends(sources))
+            if config.beam_size == 1 and not is_scored:
+                found = greedy_search(step, state, limits, self._rules)
+                return [[Hyp(ids, 0.0, 0.0)] for ids in found]
+            return beam_search(
+                step,
+                state,
+                limits,
+                self._rules,
+                beam_size=config.beam_size,
+                length_penalty=config.length_penalty,
+                n_best=n_best,
+            )
+
+    def _samples(
+        self, sources: Sequence[Ids], lens: Sequence[int], *, n_best: int
+    ) -> list[list[Hyp]]:
+        """`n_best` independent samples of each of `sources`, the highest score first."""
+        repeated = [ids for ids in sources for _ in range(n_best)]
+        draws = []
+        for place, ids in enumerate(repeated):
+            # By the seed and the sentence alone: neither batches nor other lines matter.
+            rng = np.random.default_rng((self.config.seed, place % n_best, *ids))
+            draws.append(rng.random(max(lens), dtype=np.float32))
+        limits = [each for each in lens for _ in range(n_best)]
+        hyps = sample_search(
+            self._model.step,
+            self._model.start(self._with_ends(repeated)),
+            torch.from_numpy(np.stack(draws)).to(self.runtime.device),
+            torch.tensor(limits, device=self.runtime.device),
+            self._rules,
+            temperature=self.config.temperature,
+            top_k=self.config.top_k,
+            top_p=self.config.top_p,
+            length_penalty=self.config.length_penalty,
+        )
+        ranked = []
+        for begin in range(0, len(hyps), n_best):
+            samples = hyps[begin : begin + n_best]
+            ranked.append(sorted(samples, key=lambda hyp: -hyp.score))
+        return ranked
+
+    def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[CrossAttention]:
+        """See `Engine`."""
+        self.models[0].eval()
+        pairs = list(zip(sources, hyps, strict=True))
+        longer = [max(pair, key=len) for pair in pairs]
+        found: dict[int, CrossAttention] = {}
+        for batch in self._batches(longer, hyps_each=1, workers=1):
+            of_batch = in_halves(self._cross_attention, [pairs[i] for i in batch])
+            found.update(zip(batch, of_batch, strict=True))
+        return [found[i] for i in range(len(pairs))]
+
+    def _cross_attention(self, pairs: list[tuple[Ids, Ids]]) -> list[CrossAttention]:
+        src_ids = self._with_ends([src for src, _ in pairs])
+        tgt_in = pad_ids([[BOS_ID, *hyp] for _, hyp in pairs]).to(self.runtime.device)
+        maps = attention_maps(
+            self.models[0], src_ids, tgt_in, kinds=["cross"], layers=slice(-2, None)
+        )
+        # Of the last layer but one, or of the only one.
+        weights = maps["cross"][0].mean(1).cpu().numpy()  # (B, T, S)
+        cut = []
+        for of_pair, (src, hyp) in zip(weights, pairs, strict=True):
+            cut.append(of_pair[: len(hyp), : len(src)])
+        return cut
+
+    def _with_ends(self, sources: Sequence[Ids]) -> Tensor:
+        return pad_ids([np.append(ids, EOS_ID) for ids in sources]).to(self.runtime.device)
 
 
 def in_halves(work: Callable[[list[Item]], list[Found]], items: list[Item]) -> list[Found]:
@@ -375,15 +349,9 @@ def in_halves(work: Callable[[list[Item]], list[Found]], items: list[Item]) -> l
         if shortage(error) != MEMORY:
             raise
         if len(items) == 1:
-            raise OutOfMemoryError(
-                "out of memory: a single sentence does not fit; search for fewer translations of it"
-            ) from error
+            raise OutOfMemoryError("out of memory: a single sentence does not fit") from error
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()  # here, because an exception holds what its calls held
     log.warning("out of memory: %d sentences together; a smaller batch_size is faster", len(items))
     middle = len(items) // 2
     return in_halves(work, items[:middle]) + in_halves(work, items[middle:])
-
-
-def _with_ends(sources: Sequence[Ids]) -> Tensor:
-    return pad_ids([np.append(ids, EOS_ID) for ids in sources])

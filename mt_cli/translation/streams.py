@@ -3,24 +3,22 @@
 import io
 import logging
 import os
-import re
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from mt_cli.data.files import (
+from mt_cli.data.readers import (
     DAMAGE,
     PACKED_ENDINGS,
     check_is_text,
     named_kind,
     open_text,
-    read_errors_named,
 )
 from mt_cli.errors import ResourceError, UsageError
-from mt_cli.machine.files import replaced, write_errors_named
+from mt_cli.machine.files import damage_named, errors_naming, replaced
 from mt_cli.machine.terminal import is_terminal, print_stderr, write_bytes
 from mt_cli.text.normalize import decode_line, is_valid_utf8
 
@@ -35,17 +33,23 @@ LINES_TOGETHER = 2048
 """Enough that sorting by length fills batches evenly, few enough that memory stays small."""
 LINES_FOR_GPU = 16_384
 """Enough for two batches."""
-SHELL_FILE = re.compile(r"/dev/(stdout|stderr)|(?:/dev|/proc/(?:self|thread-self))/fd/(\d+)")
-"""Names of what a shell has opened for this program, as in `-o /dev/stdout >> file`."""
 BYTES_OF_LINE = 128
 """More than most lines have."""
 
 
 def portions(source: io.BufferedIOBase, *, for_gpu: bool) -> Iterator[list[str]]:
     """The lines of `source` in portions to be translated; a terminal's come one by one."""
-    if source.isatty():
-        return typed_lines(source)
-    return line_chunks(source, most=LINES_FOR_GPU if for_gpu else LINES_TOGETHER)
+    if not source.isatty():
+        yield from line_chunks(source, most=LINES_FOR_GPU if for_gpu else LINES_TOGETHER)
+        return
+    with suppress(ImportError):  # Windows has none
+        import readline  # noqa: F401 — with it, input() lets people edit and call back lines
+    prompt = PROMPT if is_terminal(sys.stdout) else ""  # which would go into a file otherwise
+    with suppress(EOFError):  # Ctrl-D
+        while True:
+            if not prompt:
+                print_stderr(PROMPT, end="")
+            yield [decode_line(input(prompt).encode("utf-8", "surrogateescape"))]
 
 
 def line_chunks(
@@ -56,73 +60,36 @@ def line_chunks(
     At most `most` come together. `side` is what warnings of lines that are not UTF-8 call it,
     beside the line's number.
     """
-    name = str(getattr(source, "name", "the input"))
-    decoder = _LineDecoder(side)
+    name = Path(str(getattr(source, "name", "the input")))
     max_lines = FIRST_LINES
+    number = 0
+    num_invalid = 0
     unfinished = b""
-    is_first = True
     has_more = True
     while has_more:
-        with read_errors_named(Path(name)):
+        with damage_named(name, "packed file", *DAMAGE), errors_naming(name):
             data = source.read1(most * BYTES_OF_LINE)
-        if is_first:
+        if not number and not unfinished:
             check_is_text(data, None)
-            is_first = False
         has_more = bool(data)
         *lines, unfinished = (unfinished + data).split(b"\n")
         if unfinished and not has_more:
             lines = [unfinished]
+        for raw in lines:
+            number += 1
+            if not is_valid_utf8(raw):
+                num_invalid += 1
+                if num_invalid <= MAX_WARNINGS:
+                    place = f"{side} line {number}".lstrip()
+                    log.warning("%s: not valid UTF-8; what could not be read was left out", place)
         # Never kept back for more to come: whoever writes may be waiting for the answer.
         begin = 0
         while begin < len(lines):
-            yield decoder.decode(lines[begin : begin + max_lines])
+            yield [decode_line(raw) for raw in lines[begin : begin + max_lines]]
             begin += max_lines
             max_lines = min(2 * max_lines, most)
-    decoder.warn_of_others()
-
-
-class _LineDecoder:
-    """Decodes lines, and warns of those that are not UTF-8."""
-
-    def __init__(self, side: str) -> None:
-        self._side = side
-        self._number = 0
-        self._num_invalid = 0
-
-    def decode(self, lines: Sequence[bytes]) -> list[str]:
-        for raw in lines:
-            self._number += 1
-            if not is_valid_utf8(raw):
-                self._num_invalid += 1
-                if self._num_invalid <= MAX_WARNINGS:
-                    place = f"{self._side} line {self._number}".lstrip()
-                    log.warning("%s: not valid UTF-8; what could not be read was left out", place)
-        return [decode_line(raw) for raw in lines]
-
-    def warn_of_others(self) -> None:
-        if self._num_invalid > MAX_WARNINGS:
-            log.warning("%d lines in all are not valid UTF-8", self._num_invalid)
-
-
-def typed_lines(source: io.BufferedIOBase) -> Iterator[list[str]]:
-    """Lines as a person types them into the terminal `source`, at a prompt; Ctrl-D ends them.
-
-    They can be edited, and earlier ones called back, where the translations go to the terminal too.
-    """
-    while line := _prompted(source):
-        yield [decode_line(line)]
-
-
-def _prompted(source: io.BufferedIOBase) -> bytes:
-    if not is_terminal(sys.stdout):
-        print_stderr(PROMPT, end="")
-        return source.readline()
-    with suppress(ImportError):  # Windows has none
-        import readline  # noqa: F401 — input() uses it
-    try:
-        return input(PROMPT).encode("utf-8", "surrogateescape") + b"\n"
-    except EOFError:
-        return b""
+    if num_invalid > MAX_WARNINGS:
+        log.warning("%d lines in all are not valid UTF-8", num_invalid)
 
 
 def open_source(name: str, *, text: str | None = None) -> AbstractContextManager[io.BufferedIOBase]:
@@ -144,15 +111,13 @@ def open_source(name: str, *, text: str | None = None) -> AbstractContextManager
 
 def count_lines(source: io.BufferedIOBase) -> int | None:
     """Lines from where `source` stands; None if that cannot be known, as of a pipe."""
-    try:
-        if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-            return None
-        begin = source.tell()
-        num_lines = sum(1 for _ in source)
-        source.seek(begin)
-    except (OSError, *DAMAGE):  # no real stream, or a damaged one: translating it will say so
-        return None
-    return num_lines
+    with suppress(OSError, *DAMAGE):  # no real stream, or a damaged one: translating it says so
+        if stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+            begin = source.tell()
+            num_lines = sum(1 for _ in source)
+            source.seek(begin)
+            return num_lines
+    return None
 
 
 class Target:
@@ -160,57 +125,49 @@ class Target:
 
     def __init__(self, file: BinaryIO, path: Path | None) -> None:
         """Without a `path`, `file` is standard output."""
-        self.file = file
+        self._file = file
         self._path = path
         self.num_lines = 0
-        self._num_bytes = 0
+        self.num_bytes = 0
+
+    def isatty(self) -> bool:
+        """Whether a person reads it."""
+        return self._file.isatty()
 
     def write(self, data: bytes) -> None:
         """Write whole lines at once."""
         if self._path is None:
             write_bytes(data)
         else:
-            with write_errors_named(self._path):
-                self.file.write(data)
-                self.file.flush()
+            with errors_naming(self._path):
+                self._file.write(data)
+                self._file.flush()
         self.num_lines += data.count(b"\n")
-        self._num_bytes += len(data)
-
-    def keep_as(self, path: Path) -> None:
-        """Give what is written of a file that will not be completed the name `path`.
-
-        It is not copied, because the disk may be full.
-        """
-        with suppress(OSError):
-            self.file.close()
-        with suppress(OSError):
-            os.truncate(self.file.name, self._num_bytes)  # without a part of a line
-            Path(self.file.name).replace(path)
-            log.warning("%d translated lines are kept in %s", self.num_lines, path)
+        self.num_bytes += len(data)
 
 
 @contextmanager
 def open_target(name: str) -> Iterator[Target]:
-    """Where translations go: stdout for `-`, else a file that appears when it is complete."""
-    path = Path(name)
-    if name == "-":
+    """Where translations go: stdout for `-`, else a file that appears when it is complete.
+
+    Lines that are written of a file that is not completed are kept beside it, as NAME.partial.
+    """
+    if name in ("-", "/dev/stdout"):
         if sys.stdout is None:
             raise ResourceError("standard output is closed; name a file with --output")
         yield Target(sys.stdout.buffer, None)
         return
-    file = _open_in_place(path)
-    if file is not None:
-        with file:
+    path = Path(name)
+    is_open_file = path.is_relative_to("/dev") or path.is_relative_to("/proc")  # as in 3>>file
+    if is_open_file or (path.exists() and not path.is_file()):  # or a pipe
+        with path.open("ab", buffering=0) as file:
             yield Target(file, path)
         return
     if path.suffix in PACKED_ENDINGS:
-        raise UsageError(
-            f"{name}: translations are written as plain text; name a file without {path.suffix}, "
-            "or send them to a program that packs"
-        )
+        raise UsageError(f"{name}: translations are plain text; leave out {path.suffix}")
     # Of a link, the file is replaced and not the link.
     place = path.resolve() if path.is_symlink() else path
-    with write_errors_named(path):
+    with errors_naming(path):
         place.parent.mkdir(parents=True, exist_ok=True)
     with replaced(place) as replacement:
         target = Target(replacement, path)
@@ -218,28 +175,10 @@ def open_target(name: str) -> Iterator[Target]:
             yield target
         except BaseException:
             if target.num_lines:
-                target.keep_as(_free_name(f"{place}.partial"))
+                os.truncate(replacement.name, target.num_bytes)  # a full disk may cut a line
+                kept = Path(f"{place}.partial")
+                while kept.exists():
+                    kept = kept.with_name(f"{kept.name}2")
+                Path(replacement.name).replace(kept)
+                log.warning("%d translated lines are kept in %s", target.num_lines, kept)
             raise
-
-
-def _free_name(name: str) -> Path:
-    """`name`, or with a number after it if there is such a file."""
-    path = Path(name)
-    number = 1
-    while path.exists():
-        number += 1
-        path = Path(f"{name}{number}")
-    return path
-
-
-def _open_in_place(path: Path) -> BinaryIO | None:
-    """What must be written to and not replaced: the shell's own file, a pipe or a device."""
-    with write_errors_named(path):
-        if found := SHELL_FILE.fullmatch(str(path)):
-            stream, number = found.groups()
-            descriptor = {"stdout": 1, "stderr": 2}[stream] if stream else int(number)
-            # A copy of it writes where the shell's own stands: behind what others have written.
-            return os.fdopen(os.dup(descriptor), "wb")
-        if path.exists() and not path.is_file():
-            return path.open("wb")
-    return None

@@ -5,7 +5,7 @@ The commands, and validation while training, all translate through it.
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, islice
@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from mt_cli.config.schema import Backend, Device
-from mt_cli.decoding.search import Ids, Sampling
-from mt_cli.errors import Option, UsageError
-from mt_cli.runs.opening import open_models
-from mt_cli.runs.run import ExportedModel, Run
-from mt_cli.text import UNK_ID
+from mt_cli.decoding import Hyp, Ids
+from mt_cli.errors import UsageError
+from mt_cli.runs.run import Run, open_models
+from mt_cli.text import BOS_ID, EOS_ID, SPECIALS, UNK_ID
 from mt_cli.text.language import sentence_space
 from mt_cli.text.normalize import normalize
 from mt_cli.text.numbers import changes_a_number
@@ -41,8 +40,9 @@ from mt_cli.translation.options import DecodingOptions, search_facts, search_nam
 from mt_cli.translation.searcher import Engine
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from mt_cli.model.model import TranslationModel
-    from mt_cli.translation.attention import Attention, TeacherForced
     from mt_cli.translation.scorer import Reranker
     from mt_cli.translation.searcher import Searcher
 
@@ -57,16 +57,22 @@ OnProgress = Callable[[int], None]
 """Called now and then with the number of lines that were searched since the last call."""
 
 
-@dataclass
-class _Counts:
-    """What translations have been like."""
+@dataclass(frozen=True, eq=False)
+class TeacherForced:
+    """A sentence and a translation, as the model is given them in training: one row each."""
 
-    lines: int = 0
-    changed_numbers: list[int] = field(default_factory=list)
-    """Numbers of these lines, from 1."""
-    searched: int = 0
-    cut: int = 0
-    """Translations that reached their maximum length."""
+    source: str
+    translation: str
+    src_ids: "Tensor" = field(repr=False)
+    """(1, S), ending in `</s>`."""
+    tgt_in: "Tensor" = field(repr=False)
+    """(1, T), beginning with `<s>`."""
+    src_tokens: tuple[str, ...] = field(repr=False)
+    """The token at each of the S source positions."""
+    tgt_tokens: tuple[str, ...] = field(repr=False)
+    """The token at each of the T target positions."""
+    predicted_tokens: tuple[str, ...] = field(repr=False)
+    """The token that is predicted at each of them: the next one."""
 
 
 class Translator:
@@ -91,9 +97,9 @@ class Translator:
         self._reranker = reranker
         self._name = name
         self._level = logging.DEBUG if quiet else logging.WARNING
-        self._since_warned = _Counts()
         self._process = os.getpid()
         self._loaded_from: tuple[list[Path], DecodingOptions] | None = None
+        self._start_counting()
 
     @classmethod
     def load(
@@ -102,8 +108,6 @@ class Translator:
         *,
         checkpoint: str | Sequence[str] = "best",
         backend: Backend | None = None,
-        sampling: Sampling | None = None,
-        seed: int = 1,
         device: Device = "auto",
         threads: int = 0,
         **search: object,
@@ -112,8 +116,8 @@ class Translator:
 
         Several runs with the same vocabulary form an ensemble; decoding settings come from the
         first. `checkpoint` is one name for all, or a list with one for each. `backend=None` is what
-        the run was trained with. With `sampling`, translations are drawn at random, by `seed`.
-        `search` are keys of `[decoding]`, such as `beam_size`; None is the run's own.
+        the run was trained with. `search` are keys of `[decoding]`, such as `beam_size`; None is
+        the run's own.
 
         Raises:
             UsageError: there is no such run or checkpoint, or an option is wrong; also a
@@ -121,43 +125,31 @@ class Translator:
                 is no such device, or too little memory.
         """
         folders = [run] if isinstance(run, str | PathLike) else run
-        options = DecodingOptions(
-            checkpoint=checkpoint,
-            backend=backend,
-            device=device,
-            threads=threads,
-            search=search,
-            sampling=sampling,
-            seed=seed,
-        )
+        options = DecodingOptions(checkpoint, backend, device, threads, search)
         return cls.of_models(open_models([Path(folder) for folder in folders]), options)
 
     @classmethod
     def of_models(
-        cls,
-        models: Sequence[Run | ExportedModel],
-        options: DecodingOptions,
-        *,
-        quiet: bool = False,
+        cls, models: Sequence[Run], options: DecodingOptions, *, quiet: bool = False
     ) -> "Translator":
         """Translator of opened runs or an exported model; raises as `load` does."""
         first = models[0]
         config = options.config_of(first)
         checkpoints = options.checkpoints_of(models)
         reranker = None
-        if options.reranking is not None:
+        if config.rerank_with is not None:
             from mt_cli.translation.scorer import Reranker
 
-            reranker = Reranker(options.reranking, options, of=first)
+            reranker = Reranker(config, options, of=first)
         engine: Engine
-        if isinstance(first, ExportedModel):
+        if first.is_exported:
             from mt_cli.translation.ctranslate2_engine import CTranslate2Engine
 
             engine = CTranslate2Engine(first, config, options)
         else:
             from mt_cli.translation.searcher import Searcher
 
-            engine = Searcher.load(cast("Sequence[Run]", models), config, options)
+            engine = Searcher.load(models, config, options)
         name = " and ".join(str(model.folder) for model in models)
         translator = cls(engine, first.tokenizers, reranker=reranker, name=name, quiet=quiet)
         folders = [model.folder.resolve() for model in models]
@@ -172,10 +164,8 @@ class Translator:
 
     def __repr__(self) -> str:
         engine = self.engine
-        facts = search_facts(
-            engine.config, self._tokenizers, sampling=engine.sampling, seed=engine.seed
-        )
-        words = [search_name(engine.config, {}, sampling=engine.sampling)]
+        facts = search_facts(engine.config, self._tokenizers)
+        words = [search_name(engine.config, {})]
         words += [f"{key}={value}" for key, value in facts.items()]
         return f"<Translator of {self._name}: {' '.join(words)} on {engine.device}>"
 
@@ -188,21 +178,8 @@ class Translator:
         """
         if self._reranker is not None:
             return self._translate_reranked(self._reranker, lines, on_progress)
-        sources = self._read(lines)
-        parts_of_lines = self._split(sources)
-        parts = list(chain.from_iterable(parts_of_lines))
-        hyps = self.engine.best(
-            [part.ids for part in parts], on_done=counting_lines(parts_of_lines, on_progress)
-        )
-        self._count_cut(parts, hyps)
-        texts = iter(self._detokenize(parts, hyps))
-        space = sentence_space(self._tokenizers.options.tgt_lang)
-        translations = []
-        for source, parts_of_line in zip(sources, parts_of_lines, strict=True):
-            of_line = islice(texts, len(parts_of_line))
-            translations.append(source.around(space.join(filter(None, of_line))))
-        self._count_numbers(sources, translations)
-        return translations
+        found = self._translations(lines, n_best=1, is_detailed=False, on_progress=on_progress)
+        return [of_line[0].text for of_line in found]
 
     def _translate_reranked(
         self, reranker: "Reranker", lines: Iterable[str], on_progress: OnProgress | None
@@ -233,65 +210,77 @@ class Translator:
             UsageError: `n_best` is no number from 1, or more than the beams.
         """
         if type(n_best) is not int or n_best < 1:
-            raise UsageError(
-                Option("n_best"), f": expected a whole number from 1, found {n_best!r}"
-            )
-        if n_best > self.engine.config.beam_size and self.engine.sampling is None:
-            raise UsageError(
-                f"{n_best} translations a line need as many beams; give ",
-                Option("beam_size", n_best),
-            )
+            raise UsageError(f"n_best: expected a whole number from 1, found {n_best!r}")
+        if n_best > self.engine.config.beam_size and not self.engine.config.temperature:
+            raise UsageError(f"{n_best} translations a line need --beam-size {n_best}")
+        return self._translations(
+            lines, n_best=n_best, with_alignment=with_alignment, on_progress=on_progress
+        )
+
+    def _translations(
+        self,
+        lines: Iterable[str],
+        *,
+        n_best: int,
+        is_detailed: bool = True,
+        with_alignment: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> list[list[Translation]]:
+        """Read, split, search, detokenize, join; without details, translations have only a text."""
         sources = self._read(lines)
         parts_of_lines = self._split(sources)
         parts = list(chain.from_iterable(parts_of_lines))
-        hyps_of_parts = self.engine.n_best(
+        hyps_of_parts = self.engine.search(
             [part.ids for part in parts],
             n_best=n_best,
+            is_scored=is_detailed,
             on_done=counting_lines(parts_of_lines, on_progress),
         )
-        self._count_cut(parts, [hyps[0].ids for hyps in hyps_of_parts])
+        self._count_cut(parts, hyps_of_parts)
         repeated = [part for part in parts for _ in range(n_best)]
         hyps = list(chain.from_iterable(hyps_of_parts))
-        hyp_ids = [hyp.ids for hyp in hyps]
-        texts = self._detokenize(repeated, hyp_ids)
+        texts = self._detokenize(repeated, [hyp.ids for hyp in hyps])
+        translations: Iterator[Translation] = (Translation(text, 0.0) for text in texts)
+        if is_detailed:
+            found = self._detailed(repeated, hyps, texts, with_alignment=with_alignment)
+            translations = iter(found)
+        space = sentence_space(self._tokenizers.options.tgt_lang)
+        joined_lines = []
+        for source, parts_of_line in zip(sources, parts_of_lines, strict=True):
+            of_parts = [list(islice(translations, n_best)) for _ in parts_of_line]
+            ranked = [joined(of_rank, space=space) for of_rank in zip(*of_parts, strict=True)]
+            ranked = ranked or [Translation("", 0.0)] * n_best
+            joined_lines.append([replace(each, text=source.around(each.text)) for each in ranked])
+        self._count_numbers(sources, [of_line[0].text for of_line in joined_lines])
+        return joined_lines
+
+    def _detailed(
+        self,
+        parts: Sequence[Part],
+        hyps: Sequence[Hyp],
+        texts: Sequence[str],
+        *,
+        with_alignment: bool,
+    ) -> list[Translation]:
+        """Translations of `parts` with scores, tokens, and perhaps alignments."""
         aligned: list[list[int]] = [[] for _ in hyps]
         if with_alignment:
-            src_ids = [part.ids for part in repeated]
-            aligned = self.engine.align(src_ids, hyp_ids, [range(len(ids)) for ids in src_ids])
-        translations = []
-        for part, hyp, text, places in zip(repeated, hyps, texts, aligned, strict=True):
-            translations.append(
+            src_ids = [part.ids for part in parts]
+            places = [range(len(ids)) for ids in src_ids]
+            aligned = self.engine.align(src_ids, [hyp.ids for hyp in hyps], places)
+        found = []
+        for part, hyp, text, places_of_hyp in zip(parts, hyps, texts, aligned, strict=True):
+            found.append(
                 Translation(
                     text,
                     hyp.score,
                     tokens=tuple(self._tokenizers.tgt.tokens(hyp.ids)),
                     src_tokens=tuple(self._tokenizers.src.tokens(part.ids)),
-                    alignment=tuple((src, tgt) for tgt, src in enumerate(places)),
+                    alignment=tuple((src, tgt) for tgt, src in enumerate(places_of_hyp)),
                     log_prob=hyp.log_prob,
                 )
             )
-        found = self._joined(sources, parts_of_lines, translations, n_best=n_best)
-        self._count_numbers(sources, [of_line[0].text for of_line in found])
         return found
-
-    def _joined(
-        self,
-        sources: Sequence[Line],
-        parts_of_lines: Sequence[Sequence[Part]],
-        translations: Sequence[Translation],
-        *,
-        n_best: int,
-    ) -> list[list[Translation]]:
-        """The `n_best` translations of each line from those of all its parts."""
-        space = sentence_space(self._tokenizers.options.tgt_lang)
-        remaining = iter(translations)
-        joined_lines = []
-        for source, parts_of_line in zip(sources, parts_of_lines, strict=True):
-            of_parts = [list(islice(remaining, n_best)) for _ in parts_of_line]
-            ranked = [joined(of_rank, space=space) for of_rank in zip(*of_parts, strict=True)]
-            ranked = ranked or [Translation("", 0.0)] * n_best
-            joined_lines.append([replace(each, text=source.around(each.text)) for each in ranked])
-        return joined_lines
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         """The log-probability of each of `targets` as the translation of its source.
@@ -307,9 +296,7 @@ class Translator:
         sources = self._normalized(sources)
         targets = checked_lines(targets)
         if len(sources) != len(targets):
-            raise UsageError(
-                f"expected a target for each source, found {len(targets)} for {len(sources)}"
-            )
+            raise UsageError(f"{len(targets)} targets for {len(sources)} sources")
         models = (self.model, *self.engine.models[1:])
         engine = cast("Searcher", self.engine)  # `model` has refused an exported model
         scorer = PairScorer(
@@ -318,41 +305,46 @@ class Translator:
             runtime=engine.runtime,
             batch_size=engine.config.batch_size,
         )
-        return [each.log_prob for each in scorer.score(sources, targets)]
+        return [log_prob for log_prob, _ in scorer.score(sources, targets)]
 
     # Warnings
+
+    def _start_counting(self) -> None:
+        self._num_lines = 0
+        self._changed_numbers: list[int] = []  # numbers of these lines, from 1
+        self._num_searched = 0
+        self._num_cut = 0  # translations that reached their maximum length
 
     def take_warnings(self) -> list[str]:
         """What looks wrong with the translations since the last call, a sentence each.
 
         Numbers that were lost or changed; many translations that reached their maximum length.
         """
-        counts = self._since_warned
-        self._since_warned = _Counts()
         warnings = []
-        if counts.changed_numbers:
+        if self._changed_numbers:
             warnings.append(
-                f"{len(counts.changed_numbers)} of {counts.lines} lines lost or changed a number, "
-                f"the first is line {counts.changed_numbers[0]}"
+                f"{len(self._changed_numbers)} of {self._num_lines} lines lost or changed a "
+                f"number, the first is line {self._changed_numbers[0]}"
             )
-        if counts.cut >= FEW_CUT and counts.cut > SMALL_SHARE_CUT * counts.searched:
+        if self._num_cut >= FEW_CUT and self._num_cut > SMALL_SHARE_CUT * self._num_searched:
             warnings.append(
-                f"{counts.cut} of {counts.searched} translations reached their maximum length; "
-                "raise it with --set decoding.max_len_factor=N, unless the model repeats itself"
+                f"{self._num_cut} of {self._num_searched} translations reached their maximum "
+                "length; raise it with --set decoding.max_len_factor=N, unless the model repeats "
+                "itself"
             )
+        self._start_counting()
         return warnings
 
-    def _count_cut(self, parts: Sequence[Part], hyps: Sequence[Ids]) -> None:
-        self._since_warned.searched += len(hyps)
-        for part, hyp in zip(parts, hyps, strict=True):
-            self._since_warned.cut += len(hyp) >= self.engine.limit(len(part.ids))
+    def _count_cut(self, parts: Sequence[Part], hyps: Sequence[Sequence[Hyp]]) -> None:
+        self._num_searched += len(hyps)
+        for part, of_part in zip(parts, hyps, strict=True):
+            self._num_cut += len(of_part[0].ids) >= self.engine.limit(len(part.ids))
 
     def _count_numbers(self, sources: Sequence[Line], translations: Sequence[str]) -> None:
-        counts = self._since_warned
         for source, translation in zip(sources, translations, strict=True):
-            counts.lines += 1
+            self._num_lines += 1
             if self.changes_a_number(source.around(source.text), translation):
-                counts.changed_numbers.append(counts.lines)
+                self._changed_numbers.append(self._num_lines)
 
     def changes_a_number(self, source: str, translation: str) -> bool:
         """Whether `translation` lost or changed a number of `source`; see `text.numbers`."""
@@ -361,14 +353,12 @@ class Translator:
             source, translation, src_lang=options.src_lang, tgt_lang=options.tgt_lang
         )
 
-    def input_warning(
-        self, lines: Sequence[str], *, first_line: int = 1, min_lines: int = 2
-    ) -> str | None:
-        """Why `lines` are probably not for this model: unknown letters, or another language.
+    def input_warning(self, lines: Sequence[str], *, min_lines: int = 2) -> str | None:
+        """Why `lines` are probably not for this model: they are in another language.
 
-        `first_line` is the number of the first. The language is told from `min_lines` or more.
+        It is told from `min_lines` or more.
         """
-        return self._source_side.warning(lines, first_line=first_line, min_lines=min_lines)
+        return self._source_side.warning(lines, min_lines=min_lines)
 
     @cached_property
     def _source_side(self) -> SourceSide:
@@ -385,21 +375,11 @@ class Translator:
         """
         if not self.engine.models:
             raise UsageError(
-                f"{self._name}: an exported model only translates; name the run that it was "
-                "exported from"
+                f"{self._name}: an exported model only translates; name the run it is from"
             )
         return self.engine.models[0]
 
-    def attention(self, line: str, *, target: str | None = None) -> "Attention":
-        """The attention of every layer and head when `line` is translated as `target`, in fp32.
-
-        By default, `target` is the translator's own translation; see `teacher_force`.
-        """
-        from mt_cli.translation.attention import Attention
-
-        return Attention.of(self.model, self.teacher_force(line, target=target))
-
-    def teacher_force(self, line: str, *, target: str | None = None) -> "TeacherForced":
+    def teacher_force(self, line: str, *, target: str | None = None) -> TeacherForced:
         """`line` and a translation as one pass of the model takes them, for looking inside.
 
         The translation is `target`, or the translator's own. Of a line that is translated in parts,
@@ -409,38 +389,38 @@ class Translator:
             UsageError: `line` or `target` is empty, the model cannot take all of it, or it is
                 exported.
         """
-        from mt_cli.translation.attention import TeacherForced
+        import torch
 
         model = self.model
         parts = self._split(self._read([checked_line(line, name="line")]))[0]
         if not parts:
             raise UsageError("the text has no word: there is nothing to look at; give a sentence")
-        ids = parts[0].ids
+        src_ids = parts[0].ids
         is_complete = True
         if target is None:
-            (hyp,) = self.engine.best([ids])
-            (translation,) = self._detokenize(parts[:1], [hyp])
-            is_complete = len(hyp) < self.engine.limit(len(ids))
+            tgt_ids = self.engine.search([src_ids], is_scored=False)[0][0].ids
+            (translation,) = self._detokenize(parts[:1], [tgt_ids])
+            is_complete = len(tgt_ids) < self.engine.limit(len(src_ids))
         elif len(parts) > 1:
-            raise UsageError(
-                "the line is longer than the model takes; leave out ", Option("target")
-            )
+            raise UsageError("target: the line is longer than the model takes at once")
         else:
             translation = normalize(checked_line(target, name="target"))
-            (hyp,) = self._tokenizers.encode([translation], "tgt")
-            if not 0 < len(hyp) <= model.longest_sentence:
+            (tgt_ids,) = self._tokenizers.encode([translation], "tgt")
+            if not 0 < len(tgt_ids) <= model.longest_sentence:
                 raise UsageError(
-                    Option("target"),
-                    f": expected 1 to {model.longest_sentence} tokens, found {len(hyp)}",
+                    f"target: {len(tgt_ids)} tokens, expected 1 to {model.longest_sentence}"
                 )
-        return TeacherForced.of(
-            parts[0].text,
-            translation,
-            src_ids=ids,
-            tgt_ids=hyp,
-            is_complete=is_complete,
-            tokenizers=self._tokenizers,
-            device=next(model.parameters()).device,
+        device = next(model.parameters()).device
+        tokens = self._tokenizers.tgt.tokens(tgt_ids)
+        num_positions = len(tgt_ids) + is_complete  # the last one predicts `</s>`
+        return TeacherForced(
+            source=parts[0].text,
+            translation=translation,
+            src_ids=torch.tensor([[*src_ids, EOS_ID]], device=device),
+            tgt_in=torch.tensor([[BOS_ID, *tgt_ids][:num_positions]], device=device),
+            src_tokens=(*self._tokenizers.src.tokens(src_ids), SPECIALS[EOS_ID]),
+            tgt_tokens=(SPECIALS[BOS_ID], *tokens)[:num_positions],
+            predicted_tokens=(*tokens, SPECIALS[EOS_ID])[:num_positions],
         )
 
     # Text to ids, and back
@@ -453,8 +433,7 @@ class Translator:
         """
         if os.getpid() != self._process:
             raise UsageError(
-                "this Translator was loaded before the process was forked, and its threads have "
-                "stayed behind; load it in each process, or hand it over pickled"
+                "this Translator was loaded before a fork; load it in each process, or pickle it"
             )
         reading = self.engine.config.capitals
         return [read_words_in_capitals(normalize(line), reading) for line in checked_lines(lines)]

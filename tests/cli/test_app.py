@@ -2,13 +2,13 @@
 
 import errno
 import json
-import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ import typer.main
 from damage import change_json, flip_a_bit
 from workspace import Workspace
 
-from mt_cli import __version__, errors
+from mt_cli import errors
 from mt_cli.cli.app import app
 from mt_cli.cli.train import parse_duration
 
@@ -25,44 +25,31 @@ PROGRAM = typer.main.get_command(app)
 assert isinstance(PROGRAM, typer.core.TyperGroup)
 VERBS = sorted(PROGRAM.commands)
 HEAVY = {"torch", "spacy", "sentencepiece", "sacrebleu", "torchtext", "numpy", "matplotlib"}
-IMPORTED_BY_HELP = """
-import sys
-from mt_cli.cli.app import main
-for args in (["--help"], ["--version"], *([verb, "--help"] for verb in {verbs})):
-    sys.argv = ["mt-cli", *args]
-    try:
-        main()
-    except SystemExit as end:
-        assert not end.code, (args, end.code)
-print("imported", *sorted(sys.modules), file=sys.stderr)
-"""
-
 # Help
 
 
 def test_help_of_every_verb_imports_nothing_heavy() -> None:
-    program = IMPORTED_BY_HELP.format(verbs=VERBS)
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    imported = done.stderr.rpartition("imported ")[2].split()
+    program = f"""if 1:
+        import contextlib, sys
+        from mt_cli.cli.app import app
+        for args in ([], *([verb] for verb in {VERBS})):
+            with contextlib.suppress(SystemExit):
+                app([*args, "--help"])
+        print("imported", *sys.modules)
+    """
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    imported = done.stdout.rpartition("imported ")[2].split()
     assert "mt_cli.cli" in imported
     assert sorted(HEAVY.intersection(imported)) == []
 
 
-def test_version_is_that_of_the_package(workspace: Workspace) -> None:
-    outcome = workspace.call("--version")
-    assert (outcome.code, outcome.lines, outcome.err) == (0, [f"mt-cli {__version__}"], "")
-
-
 @pytest.mark.parametrize("verb", ["", *VERBS])
-def test_help_fits_80_columns_and_names_no_types_of_python(workspace: Workspace, verb: str) -> None:
+def test_help_fits_80_columns(workspace: Workspace, verb: str) -> None:
     outcome = workspace.call(*verb.split(), "--help")
     assert (outcome.code, outcome.err) == (0, "")
     assert f"mt-cli {verb}".strip() in outcome.text
     assert [line for line in outcome.lines if len(line) > 80] == []
-    types = r"INTEGER|FLOAT|PATH|BOOLEAN|[{}]|<(?:int|float|str|path|text)"
-    assert re.findall(types, outcome.text) == []
 
 
 # Wrong use
@@ -74,20 +61,16 @@ def test_help_fits_80_columns_and_names_no_types_of_python(workspace: Workspace,
         (["trian"], "trian"),
         (["train", "tiny.toml", "--set", "model.d_modle=64"], "'d_modle'"),
         (["train"], "CONFIG"),
-        (["train", "a.toml", "b.toml"], "b.toml"),
         (["translate", "runs/tiny", "--bleu"], "--bleu"),
-        (["translate", "runs/tiny", "--beam-size", "0"], "--beam-size"),
+        (["translate", "runs/tiny", "--beam-size", "0"], "decoding.beam_size"),
         (["translate", "runs/tiny", "--n-best", "x"], "--n-best"),
         (["train", "tiny.toml", "--device", "tpu"], "tpu"),
-        (["translate", "runs/tiny", "--set", "beam_size=4"], "decoding."),
         (["train", "tiny.toml", "--no-validate"], "--time-limit"),
-        (["inspect", "runs/tiny", "--layer", "99"], "--attention "),
-        (
-            ["score", "runs/tiny", "--beam-size", "5", "--src", "a", "--tgt", "b"],
-            "no such option: --beam-size (",
-        ),
         (["evaluate", "runs/tiny", "--ref", "a", "--src", "a", "--data", "none"], "--data"),
-        (["runs", "none"], "no such folder"),
+        (["runs", "none"], "none"),
+        (["translate", "runs/tinny"], "runs/tiny"),
+        (["translate", "corpus"], "corpus: no run folder"),
+        (["translate", "Hund " * 99], "Hund Hund"),
     ],
     ids=" ".join,
 )
@@ -96,17 +79,6 @@ def test_wrong_use_is_named_and_exits_2(workspace: Workspace, args: list[str], n
     assert (outcome.code, outcome.out) == (2, b"")
     assert outcome.err.startswith("error: ")
     assert named in outcome.err
-
-
-@pytest.mark.parametrize(
-    "run",
-    ["runs/tinny", "corpus", "tiny.toml", "runs/tiny/last.txt", "Hund " * 99],
-    ids=["missing", "another folder", "a config", "a file of a run", "text"],
-)
-def test_run_that_is_none_is_named_and_exits_2(workspace: Workspace, run: str) -> None:
-    outcome = workspace.call("translate", run)
-    assert (outcome.code, outcome.out) == (2, b"")
-    assert outcome.err.startswith(f"error: {run[:40]}")
 
 
 def test_flipped_bit_of_the_weights_exits_3_and_names_the_file(
@@ -120,8 +92,7 @@ def test_flipped_bit_of_the_weights_exits_3_and_names_the_file(
     assert str(weights) in outcome.err
 
 
-DURATIONS = {"90": 90, "90s": 90, "10m": 600, "1.5h": 5400, " 2h ": 7200, "1h30m": 5400}
-DURATIONS |= {"2d": 172_800, "1m30": 90, "00:10:00": 600, "10:00": 600, "1-12:00:00": 129_600}
+DURATIONS = {"90": 90, "10m": 600, "1.5h": 5400, " 2d ": 172_800, "1h30m": 5400, "00:10:00": 600}
 
 
 @pytest.mark.parametrize(("text", "seconds"), DURATIONS.items())
@@ -129,7 +100,7 @@ def test_duration_is_read_in_units_or_as_a_clock_shows_it(text: str, seconds: fl
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "0", "0s", "00:00", "-5m", "5 m", "h", "1w", "1:75", "1h-2m"])
+@pytest.mark.parametrize("text", ["", "0s", "00:00:00", "-5m", "h", "1w", "10:00"])
 def test_what_is_no_time_or_none_at_all_is_refused(text: str) -> None:
     with pytest.raises(errors.UsageError, match=re.escape(repr(text))):
         parse_duration(text)
@@ -150,13 +121,6 @@ def place(workspace: Workspace, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def advised_in(err: str) -> list[str]:
-    """The command that an error advises."""
-    found = re.search(r"mt-cli ((?:prepare|train) [^\n]*)", err)
-    assert found is not None, err
-    return shlex.split(found[1].partition(", and ")[0])
-
-
 SPACED = 'data.files.test={src = "corpus/val.de", tgt = "corpus/val.en"}'
 
 
@@ -168,10 +132,14 @@ SPACED = 'data.files.test={src = "corpus/val.de", tgt = "corpus/val.en"}'
 def test_training_works_after_the_advised_prepare(
     workspace: Workspace, place: Path, args: list[str]
 ) -> None:
+    shutil.rmtree(place / "runs")  # or the data that it was trained on would stay
     train = ("train", *args, "--run", "runs/new", "--max-steps", 1)
     refused = workspace.call(*train, cwd=place)
-    assert refused.code == 3
-    assert workspace.call(*advised_in(refused.err), cwd=place).code == 0
+    assert (refused.code, refused.out) == (3, b"")
+    assert not place.joinpath("runs/new").exists()
+    advised = re.search(r"mt-cli (prepare [^\n]*)", refused.err)
+    assert advised is not None, refused.err
+    assert workspace.call(*shlex.split(advised[1]), cwd=place).code == 0
     assert workspace.call(*train, cwd=place).code == 0
 
 
@@ -196,17 +164,14 @@ def test_config_of_a_run_stands_for_its_data_and_its_run(
     ("error", "code"),
     [
         (errors.UsageError("x"), 2),
-        (errors.ConfigError("x"), 2),
         (errors.DataError("x"), 3),
         (errors.DivergedError("x"), 4),
         (errors.ResourceError("x"), 5),
         (errors.CheckFailedError("x"), 6),
         (errors.StoppedError("x", signal_number=15), 143),
-        (errors.StoppedError("x", signal_number=2), 130),
         (KeyboardInterrupt(), 130),
         (MemoryError(), 5),
         (OSError(errno.ENOSPC, "full", "x"), 5),
-        (OSError(errno.EIO, "x"), 5),
         (torch.AcceleratorError("CUDA error: x\nSearch for it"), 5),
     ],
     ids=repr,
@@ -214,7 +179,7 @@ def test_config_of_a_run_stands_for_its_data_and_its_run(
 def test_failure_that_is_no_bug_is_one_line_and_its_code(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
 ) -> None:
-    fail_with(monkeypatch, error)
+    monkeypatch.setattr("mt_cli.runs.run.open_models", Mock(side_effect=error))
     outcome = workspace.call("translate", "runs/tiny")
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (code, b"", 1)
     assert "x" in outcome.err or not error.args
@@ -223,19 +188,10 @@ def test_failure_that_is_no_bug_is_one_line_and_its_code(
 def test_bug_shows_its_traceback_and_exits_1(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fail_with(monkeypatch, ZeroDivisionError())
+    monkeypatch.setattr("mt_cli.runs.run.open_models", Mock(side_effect=ZeroDivisionError))
     outcome = workspace.call("translate", "runs/tiny")
     assert (outcome.code, outcome.out) == (1, b"")
     assert "Traceback (most recent call last):\n" in outcome.err
-
-
-def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    """Have every command that opens runs fail."""
-
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr("mt_cli.runs.opening.open_models", fail)
 
 
 # The standard streams
@@ -274,31 +230,3 @@ def test_inspect_shows_what_others_wrote_without_obeying_it(
         assert json.loads(outcome.out)["run"][f"key{ESCAPE}"] == f"value{ESCAPE}\u202e"
     else:
         assert outcome.text.count("\\x1b]0;owned\\x07") >= 4
-
-
-def test_training_in_a_folder_whose_name_is_no_utf8_shows_it_without_a_traceback(
-    workspace: Workspace, tmp_path: Path
-) -> None:
-    run = tmp_path / os.fsdecode(b"bad\xff\x1b[2J")
-    outcome = workspace.execute("train", "tiny.toml", "--run", run, "--max-steps", 1)
-    assert (outcome.code, outcome.out) == (0, os.fsencode(run) + b"\n")
-    assert "Traceback" not in outcome.err
-    assert "bad\\udcff\\x1b[2J" in outcome.err
-    assert b"bad\\udcff" in run.joinpath("train.log").read_bytes()
-
-
-def test_ctrl_c_while_the_program_is_imported_is_no_traceback() -> None:
-    code = """if 1:
-        import sys
-        from mt_cli.__main__ import main
-
-        class Interrupting:
-            def find_spec(self, name, *_):
-                if name == "mt_cli.cli":
-                    raise KeyboardInterrupt
-
-        sys.meta_path.insert(0, Interrupting())
-        main()
-    """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (130, "interrupted\n")

@@ -1,10 +1,10 @@
-"""The `evaluate` command: scores with signatures, and the files they can be checked with."""
+"""`evaluate`, `compare` and `score`: signatures, files to check with, and numbers by hand."""
 
 import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from damage import rehash
@@ -12,7 +12,6 @@ from sacrebleu_command import command_scores
 from workspace import Outcome, Workspace
 
 from mt_cli import Translator
-from mt_cli.config.schema import NoiseKind
 
 BLEU = r"BLEU \d+\.\d\d  nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:[\d.]+"
 TER = r"TER \d+\.\d\d  nrefs:1\|case:lc\|tok:tercom\|norm:no\|punct:yes\|asian:no\|version:[\d.]+"
@@ -95,7 +94,6 @@ def test_case_does_not_count_where_the_corpus_is_lower_case(
     workspace: Workspace, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = run.joinpath("config.toml").read_text(encoding="utf-8")
-    assert config.count("lowercase = false") == 1
     rehash(run, "config.toml", config.replace("lowercase = false", "lowercase = true").encode())
     refs = [line.lower() for line in lines_in(workspace.corpus("test.en"))]
     monkeypatch.setattr(Translator, "translate", lambda *_, **__: refs)
@@ -106,11 +104,8 @@ def test_case_does_not_count_where_the_corpus_is_lower_case(
 
 def test_json_is_one_document_by_split(workspace: Workspace, run: Path) -> None:
     splits = ("--split", "val", "--split", "test", "--split", "val")
-    outcome = evaluate(workspace, run, "--json", *splits)
-    document = json.loads(outcome.out)
+    document = json.loads(evaluate(workspace, run, "--json", *splits).out)
     stored = json.loads(run.joinpath("eval/val-greedy/scores.json").read_bytes())
-    assert outcome.code == 0
-    assert list(document) == ["splits"]
     assert list(document["splits"]) == ["val", "test"]
     assert stored.pop("checkpoint") == run.joinpath("best.txt").read_text().strip()
     assert {key: stored[key] for key in document["splits"]["val"]} == document["splits"]["val"]
@@ -123,21 +118,16 @@ def test_score_seen_in_training_is_the_score_given(workspace: Workspace, run: Pa
     assert scores_of(workspace, run, "--split", "val", split="val")["BLEU"] == max(seen)
 
 
-def test_own_files_score_as_the_split_that_they_equal(workspace: Workspace, run: Path) -> None:
-    own_files = scores_of(workspace, run, *TEST_FILES, split="files")
-    assert own_files == scores_of(workspace, run)
-
-
 @pytest.mark.parametrize(
     ("flags", "code", "named"),
     [
         (("--src", "corpus/test.de"), 2, "--ref"),
-        (("--ref", "corpus/test.en"), 2, "--src"),
         (("--ref", "corpus/test.en", "--split", "val"), 2, "--split"),
         (("--split", "tset"), 2, "train, val, test"),
+        (("--noise", "upper"), 2, "capitals"),
         (("--src", "corpus/test.de", "--ref", "corpus/train.en"), 3, "corpus/train.en: 25 "),
     ],
-    ids=["no references", "no sources", "two sets", "no such split", "unequal"],
+    ids=["no references", "two sets", "no such split", "noise", "unequal"],
 )
 def test_set_that_there_is_not_is_refused(
     workspace: Workspace, flags: tuple[str, ...], code: int, named: str
@@ -187,15 +177,165 @@ def test_noise_scores_variants_beside_the_clean_set(workspace: Workspace, run: P
     assert sources == workspace.corpus("test.de").read_text(encoding="utf-8").lower()
 
 
-def test_noise_of_files_of_the_users(workspace: Workspace, run: Path) -> None:
-    files = ("--src", workspace.corpus("val.de"), "--ref", workspace.corpus("val.en"))
-    outcome = evaluate(workspace, run, *files, "--noise", "all")
-    names = [line.split()[0] for line in outcome.lines if "  BLEU change " in line]
-    assert names == [f"files+{kind}" for kind in get_args(NoiseKind)]
+# compare
+
+REFS = [f"A man number {i} walks home with a dog." for i in range(30)]
+WORSE = [line.replace("walks home", "sleeps") for line in REFS]
 
 
-def test_unknown_noise_is_refused(workspace: Workspace, run: Path) -> None:
-    outcome = evaluate(workspace, run, "--noise", "upper")
+def document(outcome: Outcome) -> dict[str, Any]:
+    """What `--json` prints of user's files."""
+    assert outcome.code == 0, outcome.err
+    splits = json.loads(outcome.out)["splits"]
+    assert list(splits) == ["files"]
+    found: dict[str, Any] = splits["files"]
+    return found
+
+
+def write(path: Path, lines: list[str]) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+@pytest.fixture
+def ref(tmp_path: Path) -> Path:
+    return write(tmp_path / "ref", REFS)
+
+
+@pytest.fixture
+def worse(tmp_path: Path) -> Path:
+    return write(tmp_path / "worse", WORSE)
+
+
+def test_every_system_and_every_change_is_in_the_json(
+    workspace: Workspace, ref: Path, worse: Path
+) -> None:
+    found = document(workspace.call("compare", worse, ref, worse, "--ref", ref, "--json"))
+    assert (found["n"], found["baseline"], found["trials"]) == (30, str(worse), 10_000)
+    better, same = found["systems"]
+    assert (better["outcome"], same["outcome"]) == ("better", "identical")
+    assert (len(better["changes"]), len(same["changes"])) == (30, 0)
+    assert [test["metric"] for test in better["tests"]] == ["BLEU", "chrF2", "TER"]
+    assert [test["randomization_p"] for test in same["tests"]] == [None] * 3
+    sizes = [abs(change["difference"]) for change in better["changes"]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert better["changes"][0].keys() >= {"line", "source", "ref", "baseline_hyp", "hyp"}
+
+
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        ("ref latin-1 --ref ref", "latin-1: line 2 is not UTF-8"),
+        ("ref ref --ref latin-1", "latin-1: line 2 is not UTF-8"),
+        ("ref short --ref ref", "short: 3 "),
+    ],
+)
+def test_files_of_another_encoding_or_length_are_not_scored(
+    workspace: Workspace, ref: Path, files: str, named: str
+) -> None:
+    ref.with_name("latin-1").write_text("Zwei.\nZwölf Hunde.\n", encoding="latin-1")
+    write(ref.with_name("short"), REFS[:3])
+    outcome = workspace.call("compare", *files.split(), cwd=ref.parent)
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert named in outcome.err
+
+
+def test_comparing_leaves_the_scores_of_the_runs(
+    workspace: Workspace, run: Path, tmp_path: Path
+) -> None:
+    baseline = workspace.copy_run(tmp_path / "baseline")
+    evaluate(workspace, run)
+    kept = json.loads(kept_of(run).joinpath("scores.json").read_text())
+    assert workspace.call("compare", baseline, run, "--split", "test").code == 0
+    again = json.loads(kept_of(run).joinpath("scores.json").read_text())
+    assert again["split"] == kept["split"] == "test"
+
+
+def test_own_files_are_translated_and_compared(workspace: Workspace, run: Path) -> None:
+    files = ("--src", "corpus/val.de", "--ref", "corpus/val.en")
+    assert document(workspace.call("compare", run, run, *files, "--json"))["n"] == 20
+    assert len(list(run.joinpath("eval").glob("val-????????-greedy"))) == 1
+
+
+def test_runs_of_two_directions_are_not_compared(workspace: Workspace, run: Path) -> None:
+    config = (run / "config.toml").read_bytes()
+    rehash(run, "config.toml", config.replace(b'src_lang = "de"', b'src_lang = "fr"'))
+    outcome = workspace.call("compare", "runs/tiny", run)
     assert (outcome.code, outcome.out) == (2, b"")
-    assert "upper" in outcome.err
-    assert "capitals" in outcome.err
+    assert f"{run}: fr to en" in outcome.err
+    assert not (run / "eval").exists()
+
+
+def test_several_trainings_of_each_are_compared_in_groups(
+    workspace: Workspace, ref: Path, worse: Path, tmp_path: Path
+) -> None:
+    bad = [worse, write(tmp_path / "worse2", WORSE)]
+    good = [ref, write(tmp_path / "good2", REFS)]
+    groups = (*bad, "--with", *good)
+    found = document(workspace.call("compare", *groups, "--ref", ref, "--json"))
+    bleu = found["tests"][0]
+    assert (found["baseline"], found["system"]) == (list(map(str, bad)), list(map(str, good)))
+    assert bleu["system"]["mean"] == pytest.approx(100)
+    assert bleu["difference"] == pytest.approx(100 - bleu["baseline"]["mean"])
+    assert "±0.00" in workspace.call("compare", *groups, "--ref", ref).text
+    outcome = workspace.call("compare", worse, worse, "--with", *good, "--ref", ref)
+    assert (outcome.code, "twice" in outcome.err) == (2, True)
+
+
+# score
+
+PAIR_FILES = ("--src", "corpus/train.de", "--tgt", "corpus/train.en")
+
+
+def score(workspace: Workspace, *args: object, stdin: bytes = b"") -> Outcome:
+    return workspace.call("score", "runs/tiny", *args, stdin=stdin)
+
+
+def test_scores_are_those_that_translate_gives_its_own_output(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    search = ("--beam-size", 2, "--length-penalty", 0, "--with-score", "-i", "corpus/val.de")
+    translated = [
+        line.split("\t") for line in workspace.call("translate", "runs/tiny", *search).lines
+    ]
+    out = tmp_path / "out.en"
+    out.write_text("".join(f"{text}\n" for _, text in translated), encoding="utf-8")
+    found = score(workspace, "--src", "corpus/val.de", "--tgt", out).lines
+    # The first line exceeds the model's limit: `translate` splits it, and a pair cannot be split.
+    assert found[0] == "-inf"
+    expected = [float(score) for score, _ in translated[1:]]
+    assert [float(score) for score in found[1:]] == pytest.approx(expected, abs=2e-4)
+
+
+def test_one_line_for_each_pair_whatever_it_holds(workspace: Workspace, tmp_path: Path) -> None:
+    src, tgt = tmp_path / "src", tmp_path / "tgt"
+    src.write_bytes(b"Ein Hund.\n\nEin\xff Mann.\r\n" + b"Ein " * 500 + b"\n\nEin Hund.")
+    tgt.write_bytes(b"A dog.\n\n\nA man.\nA dog.\nA dog.\n")
+    outcome = score(workspace, "--src", src, "--tgt", tgt)
+    first, nothing, _, too_long, from_nothing, last = outcome.lines
+    assert (nothing, too_long, from_nothing) == ("0.0000", "-inf", "-inf")
+    assert float(first) == pytest.approx(float(last), abs=2e-4)
+    assert "warning: line 4: " in outcome.err
+    assert "warning: source line 3: " in outcome.err
+
+
+def test_json_is_a_document_a_line_and_has_no_infinity(workspace: Workspace) -> None:
+    documents = [json.loads(line) for line in score(workspace, *PAIR_FILES, "--json").lines]
+    assert documents[0]["score"] is None
+    assert list(documents[1]) == ["source", "translation", "score", "log_prob", "tokens"]
+    sources = workspace.corpus("train.de").read_text(encoding="utf-8").splitlines()
+    assert [each["source"] for each in documents] == sources
+
+
+@pytest.mark.parametrize("place", [1, 3], ids=["sources", "targets"])
+def test_either_side_may_come_from_stdin(workspace: Workspace, place: int) -> None:
+    flags = list(PAIR_FILES)
+    stdin = (workspace.folder / flags[place]).read_bytes()
+    flags[place] = "-"
+    assert score(workspace, *flags, stdin=stdin) == score(workspace, *PAIR_FILES)
+
+
+def test_files_of_unequal_length_exit_3_before_anything_is_printed(workspace: Workspace) -> None:
+    outcome = score(workspace, "--src", "corpus/train.de", "--tgt", "corpus/test.en")
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert outcome.err.startswith("error: corpus/test.en: 20 ")

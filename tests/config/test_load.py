@@ -14,7 +14,7 @@ from mt_cli.config.load import (
     load_config,
     parse_config,
 )
-from mt_cli.config.schema import Config, ModelConfig, TrainingConfig
+from mt_cli.config.schema import Config, ModelConfig
 from mt_cli.errors import ConfigError
 
 FOLDER = Path(__file__).resolve().parents[2] / "configs"
@@ -42,21 +42,10 @@ def test_absent_keys_are_defaults() -> None:
     assert parse_config({"model": {"d_model": 64}}).model == ModelConfig(d_model=64)
 
 
-@each_config
-def test_every_config_of_the_project_loads_and_says_what_it_is_for(path: Path) -> None:
-    assert load_config(path)
-    assert path.read_text(encoding="utf-8").startswith("# ")
-
-
 @pytest.mark.parametrize(
     ("content", "place"),
-    [
-        (b"[model]\nd_model: 3\n", "line 2"),
-        (b"# caf\xe9\n", "position 5"),
-        (b"", ""),
-        (b" \n", ""),
-    ],
-    ids=["not TOML", "not UTF-8", "empty", "blank"],
+    [(b"[model]\nd_model: 3\n", "line 2"), (b"# caf\xe9\n", "position 5"), (b" \n", "")],
+    ids=["not TOML", "not UTF-8", "blank"],
 )
 def test_file_that_is_no_config_is_refused_with_the_place(
     tmp_path: Path, content: bytes, place: str
@@ -84,6 +73,7 @@ AWKWARD = (
 def test_dumped_config_loads_as_the_same(
     path: Path, overrides: tuple[str, ...], tmp_path: Path
 ) -> None:
+    assert path.read_text(encoding="utf-8").startswith("# ")  # it says what it is for
     config = load_config(path, overrides)
     assert load_config(write(tmp_path, dump_config(config))) == config
 
@@ -115,8 +105,6 @@ def test_every_config_of_the_repository_comes_with_the_program() -> None:
 
 def test_file_wins_over_a_bundled_config_of_its_name(empty_folder: Path) -> None:
     assert load_config(Path("sample")) == load_config(FOLDER / "sample.toml")
-    empty_folder.joinpath("sample.toml").write_text("[runtime]\nseed = 7\n")
-    assert load_config(Path("sample")).runtime.seed == 7
     empty_folder.joinpath("sample").write_text("[runtime]\nseed = 8\n")
     assert load_config(Path("sample")).runtime.seed == 8
 
@@ -127,19 +115,10 @@ def test_unknown_name_lists_those_that_there_are() -> None:
 
 
 @pytest.mark.usefixtures("empty_folder")
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("sample", "sample"),
-        ("classic/page", "page"),
-        ("v1.2.toml", "v1.2"),
-        ("config.toml", "config"),
-    ],
-)
-def test_config_is_called_as_its_file(path: str, name: str) -> None:
+def test_config_is_called_as_its_file() -> None:
     Path("v1.2.toml").touch()
-    Path("config.toml").touch()
-    assert config_name(Path(path)) == name
+    names = [config_name(Path(path)) for path in ("sample", "classic/page", "v1.2.toml")]
+    assert names == ["sample", "page", "v1.2"]
 
 
 @pytest.mark.parametrize(
@@ -148,8 +127,6 @@ def test_config_is_called_as_its_file(path: str, name: str) -> None:
         ("../..", "runs/v1.2/config.toml"),
         ("../..", "runs/v1.2"),
         (".", "config.toml"),
-        (".", "."),
-        (".", "../v1.2/config.toml"),
         (".", "checkpoints/.."),
     ],
 )
@@ -166,14 +143,11 @@ def test_config_of_a_run_is_called_as_the_run(
 @pytest.mark.parametrize(
     ("tables", "found", "right"),
     [
-        ({"model": {"d_modle": 64}}, "model: .*'d_modle'", "'d_model'"),
         ({"model": {"num-heads": 4}}, "model: .*'num-heads'", "'num_heads'"),
         ({"trainig": {}}, "'trainig'", "'training'"),
-        ({"training": {"seed": 3}}, "training: .*'seed'", r"\[runtime\]"),
         ({"training": {"max_len": 3}}, "training: .*'max_len'", r"\[data\] .*\[model\]"),
         ({"d_model": 64}, "'d_model'", r"\[model\]"),
         ({"xyzzy": {}}, "'xyzzy'", "data, tokenizer, model, training, decoding, runtime"),
-        ({"tokenizer": {"qqq": 1}}, "tokenizer: .*'qqq'", "kind, vocab_size,"),
         ({"data": {"files": {"test": {"trg": "c"}}}}, "data.files.test: .*'trg'", "'tgt'"),
     ],
 )
@@ -198,19 +172,13 @@ def test_all_errors_of_a_file_are_reported_together(tmp_path: Path) -> None:
     ("section", "key", "value", "words"),
     [
         ("model", "d_model", "64", "integer, found '64'"),
-        ("model", "d_model", True, "integer, found true"),
         ("model", "dropout", False, "number, found false"),
         ("model", "dropout", 1.0, "less than 1, found 1.0"),
-        ("model", "backend", "pytorch", "'scratch' or 'torch', found 'pytorch'"),
-        ("model", "final_norm", "true", "boolean, found 'true'"),
+        ("model", "backend", "pytorch", "found 'pytorch'"),
         ("training", "peak_lr", math.inf, "finite number, found inf"),
-        ("training", "peak_lr", math.nan, "finite number, found nan"),
-        ("training", "betas", [0.9], "found [0.9]"),
-        ("training", "betas", [0.9, 0.9, 0.9], "at most 2 items"),
+        ("decoding", "rerank_weights", [0.3], "expected more values, found [0.3]"),
         ("tokenizer", "from_run", "a\udcff", "UTF-8"),
         ("training", "warmup_steps", -1, "whole number"),
-        ("data", "splits", "train", "found 'train'"),
-        ("data", "src_lang", "German", "language"),
         ("data", "files", 3, "found 3"),
     ],
 )
@@ -221,18 +189,9 @@ def test_value_is_refused_with_what_it_must_be(
     assert re.search(pattern, complaints_about({section: {key: value}}))
 
 
-@pytest.mark.parametrize("lang", ["de", "hsb", "zh-TW", "sr_Latn", "zh-Hant-TW", "ZH"])
-def test_code_of_a_language_may_name_a_script_or_a_region(lang: str) -> None:
-    assert parse_config({"data": {"src_lang": lang}}).data.src_lang == lang
-
-
 @pytest.mark.parametrize("lang", ["", "d", "de-", "de.en", "de AT", "deutsch", "../de", "de/en"])
 def test_what_is_no_code_of_a_language_is_refused(lang: str) -> None:
     assert "data.src_lang: " in complaints_about({"data": {"src_lang": lang}})
-
-
-def test_whole_number_is_taken_where_a_number_is_asked_for() -> None:
-    assert parse_config({"training": {"clip_norm": 2}}).training == TrainingConfig(clip_norm=2.0)
 
 
 def files_of(*splits: str) -> dict[str, dict[str, str]]:
@@ -251,9 +210,7 @@ def test_split_name_is_one_safe_file_name(name: str) -> None:
     ("tables", "words"),
     [
         ({"model": {"d_model": 250}}, ["model:", "num_heads 8", "d_model 250"]),
-        ({"model": {"d_model": 15, "num_heads": 5}}, ["model:", "d_model", "15"]),
         ({"data": {"splits": ["test"]}}, ["data:", "splits", "train and val"]),
-        ({"data": {"splits": ["train", "val", "val"]}}, ["data:", "splits"]),
         ({"data": {"splits": ["train", "../val"]}}, ["data.splits.1:"]),
         ({"data": {"corpus": "multi30k", "files": files_of("train")}}, ["[data.files]"]),
         ({"data": FILES}, ["[data.files.val]", "[data.files.test]"]),
@@ -261,7 +218,6 @@ def test_split_name_is_one_safe_file_name(name: str) -> None:
         ({"data": {"corpus": "files", "files": {"train": {"src": "a"}}}}, ["data.files.train:"]),
         ({"tokenizer": {"tgt_vocab_size": 100}}, ["tokenizer:", "tgt_vocab_size", "joint"]),
         ({"tokenizer": {"joint": False}}, ["model.tie"]),
-        ({"model": 3}, ["model:", "3"]),
     ],
 )
 def test_keys_must_agree(tables: dict[str, object], words: list[str]) -> None:
@@ -275,13 +231,10 @@ def test_keys_must_agree(tables: dict[str, object], words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("training.max_epochs=3", {"training": {"max_epochs": 3}}),
         ("training.peak_lr = 1e-4", {"training": {"peak_lr": 1e-4}}),
-        ("model.norm=post", {"model": {"norm": "post"}}),
         ("data.src_lang=nan", {"data": {"src_lang": "nan"}}),  # Min Nan
         ('model.norm="post"', {"model": {"norm": "post"}}),
-        ("model.final_norm=false", {"model": {"final_norm": False}}),
-        ("training.betas=[0.9, 0.98]", {"training": {"betas": [0.9, 0.98]}}),
+        ("decoding.rerank_weights=[0, 1]", {"decoding": {"rerank_weights": [0.0, 1.0]}}),
         ('data.splits=["train", "val"]', {"data": {"splits": ["train", "val"]}}),
     ],
 )
@@ -295,17 +248,13 @@ def test_override_wins_over_the_file_and_leaves_its_neighbours(tmp_path: Path) -
 
 
 def test_override_reaches_a_nested_table() -> None:
-    tables: dict[str, object] = {
-        "data": {"corpus": "files", "files": files_of("train", "val", "test")}
-    }
-    config = parse_config(tables, ["data.files.test.src=other=1.de"])
+    data = {"corpus": "files", "files": files_of("train", "val", "test")}
+    config = parse_config({"data": data}, ["data.files.test.src=other=1.de"])
     assert config.data.files["test"].src == (Path("other=1.de"),)
     assert config.data.files["test"].tgt == (Path("test.en"),)
 
 
-@pytest.mark.parametrize(
-    "override", ["model.d_model", "d_model=3", "=3", ".d_model=3", "model.=3", "", "model..x=3"]
-)
+@pytest.mark.parametrize("override", ["model.d_model", "d_model=3", ".d_model=3", "model..x=3"])
 def test_override_of_another_form_is_refused(override: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(repr(override))):
         parse_config({}, [override])

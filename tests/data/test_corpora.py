@@ -5,71 +5,53 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from small import config_of, text_in
 
-from mt_cli.config.schema import DataConfig, FilesConfig
-from mt_cli.data.corpora import ParallelText, corpus_hashes, find_corpus
+from mt_cli.data.corpora import RawPair, corpus_hashes, find_corpus
 from mt_cli.errors import ConfigError, DataError
 
 
-def write(folder: Path, files: dict[str, bytes]) -> None:
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
-
-
-def pairs_of(src: Path, tgt: Path, **columns: object) -> ParallelText:
-    return ParallelText.of(FilesConfig.model_validate({"src": src, "tgt": tgt, **columns}))
-
-
-def read(folder: Path) -> list[tuple[bytes, bytes]]:
-    return list(pairs_of(folder / "src", folder / "tgt").pairs())
-
-
-def test_sample_needs_no_folder() -> None:
-    corpus = find_corpus(DataConfig(), offline=True)
-    assert list(corpus) == ["train", "val", "test"]
-    assert sum(1 for _ in corpus["test"].pairs()) >= 200
+def read(folder: Path, src: bytes, tgt: bytes) -> list[RawPair]:
+    (folder / "src").write_bytes(src)
+    (folder / "tgt").write_bytes(tgt)
+    return list(text_in(folder / "src", folder / "tgt").pairs())
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
-    files = {
-        name: FilesConfig(src=(tmp_path / f"{name}.x",), tgt=(tmp_path / f"{name}.y",))
-        for name in ("train", "val")
-    }
-    config = DataConfig(corpus="files", splits=("train", "val"), files=files)
-    with pytest.raises(DataError, match=r"train\.x.*val\.y"):
-        find_corpus(config)
+    config = config_of(tmp_path, {"train": [("a", "b")], "val": [("a", "b")]})
+    (tmp_path / "train.src").unlink()
+    (tmp_path / "val.tgt").unlink()
+    with pytest.raises(DataError, match=r"train\.src.*val\.tgt"):
+        find_corpus(config.data)
 
 
-@pytest.mark.parametrize(("num_src", "num_tgt"), [(5, 3), (2, 7), (0, 1)])
+@pytest.mark.parametrize(("num_src", "num_tgt"), [(5, 3), (0, 1)])
 def test_unequal_length_is_told_with_both_counts(
     tmp_path: Path, num_src: int, num_tgt: int
 ) -> None:
-    write(tmp_path, {"src": b"a\n" * num_src, "tgt": b"b\n" * num_tgt})
     with pytest.raises(DataError, match=rf"tgt: {num_tgt} .*src has {num_src};"):
-        read(tmp_path)
+        read(tmp_path, b"a\n" * num_src, b"b\n" * num_tgt)
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzipped"])
-def test_line_without_end_is_refused_by_number_and_never_held(
-    tmp_path: Path, pack: type[bytes]
-) -> None:
-    write(tmp_path, {"src": pack(b"ein Hund\n" + b"x" * (24 << 20)), "tgt": b"a dog\n\n"})
+def test_line_without_end_is_refused_by_number_and_never_held(tmp_path: Path) -> None:
+    packed = gzip.compress(b"ein Hund\n" + b"x" * (24 << 20))
     tracemalloc.start()
     try:
         with pytest.raises(DataError, match=r"src: line 2: "):
-            read(tmp_path)
+            read(tmp_path, packed, b"a dog\n\n")
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
     finally:
         tracemalloc.stop()
 
 
 def test_several_files_follow_each_other(tmp_path: Path) -> None:
-    write(tmp_path, {"1.de": b"eins\nzwei", "2.de": b"drei\n", "en": b"one\ntwo\nthree\n"})
-    files = {"src": [tmp_path / "1.de", tmp_path / "2.de"], "tgt": tmp_path / "en"}
-    corpus = {"train": ParallelText.of(FilesConfig.model_validate(files))}
-    sources = [src.strip() for src, _ in corpus["train"].pairs()]
-    assert sources == [b"eins", b"zwei", b"drei"]
-    assert list(corpus_hashes(corpus)) == ["train.src", "train.src.2", "train.tgt"]
+    one, two, english = tmp_path / "1.de", tmp_path / "2.de", tmp_path / "en"
+    one.write_bytes(b"eins\nzwei")
+    two.write_bytes(b"drei\n")
+    english.write_bytes(b"one\ntwo\nthree\n")
+    text = text_in([one, two], english)
+    assert [src.strip() for src, _ in text.pairs()] == [b"eins", b"zwei", b"drei"]
+    assert list(corpus_hashes({"train": text})) == ["train.src", "train.src.2", "train.tgt"]
 
 
 # Files of columns, which hold both sides
@@ -79,51 +61,56 @@ JSONL = (
     '{"de": "ein Hund", "translation": {"en": "a dog", "fr": "un chien"}}\n'
     '{"de": "zwei\\nHunde", "translation": {"en": "two dogs"}}'
 )
+TMX = (
+    '<tmx><body><tu><tuv lang="de"><seg>eins</seg></tuv>'
+    '<tuv lang="en"><seg>one</seg></tuv></tu></body></tmx>'
+)
+TEXTS = [(b"ein Hund", b"a dog"), (b"", b""), (b"zwei", b"two")]
+Columns = tuple[int | str | None, int | str | None]
+NONE = (None, None)
 
 
-def read_columns(path: Path, text: str, **columns: object) -> list[tuple[bytes, bytes]]:
+def read_columns(path: Path, text: str, columns: Columns) -> list[RawPair]:
     path.write_text(text, encoding="utf-8", newline="")
-    return list(pairs_of(path, path, **columns).pairs())
-
-
-def test_columns_of_a_tsv_have_names_or_numbers(tmp_path: Path) -> None:
-    pairs = [(b"ein Hund", b"a dog"), (b"", b""), (b"zwei", b"two")]
-    named = read_columns(tmp_path / "a.tsv", TSV, src_column="Deutsch", tgt_column="Englisch")
-    assert named == pairs
-    body = TSV.split("\n", 1)[1]
-    assert read_columns(tmp_path / "b.txt", body, src_column=1, tgt_column=3) == pairs
-    assert read_columns(tmp_path / "c.tsv", "eins\tone\tx\n") == [(b"eins", b"one")]
-
-
-def test_values_of_jsonl_have_keys(tmp_path: Path) -> None:
-    columns = {"src_column": "de", "tgt_column": "translation.en"}
-    pairs = read_columns(tmp_path / "a.jsonl", JSONL, **columns)
-    assert pairs == [(b"ein Hund", b"a dog"), (b"zwei Hunde", b"two dogs")]
+    src, tgt = columns
+    return list(text_in(path, path, src_column=src, tgt_column=tgt).pairs())
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "columns", "named"),
+    ("name", "text", "columns", "expected"),
     [
-        ("a.tsv", "eins\tone\nzwei\n", {}, "line 2"),
-        ("a.tsv", TSV, {"src_column": "de", "tgt_column": "Englisch"}, "'de'.*Deutsch, score"),
-        ("a.jsonl", JSONL, {}, "line 1: .*'src'.*de, translation"),
-        ("a.jsonl", JSONL, {"src_column": "translation.fr", "tgt_column": "de"}, "line 2"),
-        ("a.jsonl", '"de"\n', {}, "line 1: .*'src'"),
-        ("a.jsonl", '{"src": 3}\n', {}, "line 1: .*'src'"),
-        ("a.jsonl", "{]\n", {}, "line 1: .*JSON"),
-        ("a.jsonl", '{"a":' * 100_000, {}, "line 1: .*JSON"),
+        ("a.tsv", TSV, ("Deutsch", "Englisch"), TEXTS),
+        ("a.txt", TSV.split("\n", 1)[1], (1, 3), TEXTS),
+        ("a.tsv", "eins\tone\tx\n", NONE, [(b"eins", b"one")]),
+        ("a.tmx", TMX, NONE, [(b"eins", b"one")]),
+        ("a.jsonl", JSONL, ("de", "translation.en"), [TEXTS[0], (b"zwei Hunde", b"two dogs")]),
     ],
+    ids=["names", "numbers", "the first two", "memory", "keys"],
+)
+def test_columns_have_names_or_numbers(
+    tmp_path: Path, name: str, text: str, columns: Columns, expected: list[RawPair]
+) -> None:
+    assert read_columns(tmp_path / name, text, columns) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "columns", "message"),
+    [
+        ("a.tsv", "eins\tone\nzwei\n", NONE, "line 2"),
+        ("a.tsv", TSV, ("de", "Englisch"), "'de'.*Deutsch, score"),
+        ("a.jsonl", JSONL, NONE, "line 1: .*'src'.*de, translation"),
+        ("a.jsonl", '{"src": 3}\n', NONE, "line 1: .*'src'"),
+        ("a.jsonl", '{"a":' * 100_000, NONE, "line 1: .*JSON"),
+    ],
+    ids=["cell", "column", "keys", "number", "depth"],
 )
 def test_what_is_missing_is_told_by_line(
-    tmp_path: Path, name: str, text: str, columns: dict[str, object], named: str
+    tmp_path: Path, name: str, text: str, columns: Columns, message: str
 ) -> None:
-    with pytest.raises(DataError, match=named):
-        read_columns(tmp_path / name, text, **columns)
+    with pytest.raises(DataError, match=message):
+        read_columns(tmp_path / name, text, columns)
 
 
-@pytest.mark.parametrize(
-    "columns", [{"src_column": "Deutsch"}, {"src_column": 1, "tgt_column": "Englisch"}]
-)
-def test_a_name_on_one_side_alone_is_refused(tmp_path: Path, columns: dict[str, object]) -> None:
+def test_a_name_on_one_side_alone_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="names"):
-        read_columns(tmp_path / "a.tsv", TSV, **columns)
+        read_columns(tmp_path / "a.tsv", TSV, ("Deutsch", None))

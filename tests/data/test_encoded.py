@@ -1,20 +1,22 @@
-"""Encoded sentences: which pairs are kept, and files that are written in parts and read as one."""
+"""Encoded sentences: which pairs are kept, files in parts that are read as one, and lengths."""
 
+import errno
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from mt_cli.config.schema import DecodingConfig
 from mt_cli.data.encoded import (
-    EncodedPairs,
     EncodedSplit,
     Sentences,
-    id_type,
+    TrainingLengths,
     open_split,
     write_split,
 )
 from mt_cli.data.prepare import encode_pairs
-from mt_cli.data.prepared import SideReport
 from mt_cli.errors import DataError
 from mt_cli.text import SPECIALS
 from mt_cli.text.tokenizers import TextOptions, Tokenizers
@@ -27,59 +29,48 @@ RAW = [
     (b"ein  Hund \r\n", b"a big dog\n"),
     (b"ein Hund ein Hund\n", b"a dog\n"),
 ]
+Ids = list[list[int]]
 
 
-def tokenizers(*, lowercase: bool = False) -> Tokenizers:
-    return Tokenizers(
+def lists(sentences: Sentences) -> Ids:
+    return [sentences[i].tolist() for i in range(len(sentences))]
+
+
+@pytest.mark.parametrize(
+    ("max_len", "lowercase", "src_ids", "num_too_long"),
+    [
+        (None, True, [[4, 6], [], [4], [4, 6], [4, 6, 4, 6]], 0),
+        (3, False, [[4, 5], [], [4], [4, 5]], 1),
+    ],
+    ids=["lower case", "limit"],
+)
+def test_lines_are_encoded_and_only_those_beyond_a_limit_dropped(
+    max_len: int | None, lowercase: bool, src_ids: Ids, num_too_long: int
+) -> None:
+    tokenizers = Tokenizers(
         WordTokenizer("de", [*SPECIALS, "ein", "Hund", "hund"]),
         WordTokenizer("en", [*SPECIALS, "a", "dog", "big"]),
         kind="spacy",
         joint=False,
         options=TextOptions("de", "en", lowercase),
     )
+    split, lines, found = encode_pairs(RAW, tokenizers=tokenizers, max_len=max_len)
+    assert (lists(split.src), found) == (src_ids, num_too_long)
+    assert lists(split.tgt) == [[4, 5], [4, 5], [], [4, 6, 5], [4, 5]][: len(src_ids)]
+    assert lines[3] == (b"ein  Hund ", b"a big dog")
+    assert len(lines) == len(src_ids)
 
 
-def pairs(src: list[list[int]], tgt: list[list[int]]) -> EncodedPairs:
-    lines = [(f"s{ids}".encode(), f"t{ids}".encode()) for ids in src]
-    return EncodedPairs(EncodedSplit(Sentences.of(src), Sentences.of(tgt)), lines, too_long=0)
-
-
-def write(folder: Path, *parts: EncodedPairs) -> None:
-    write_split(folder, "val", parts, src_type=np.uint16, tgt_type=np.int32)
-
-
-def lists(sequences: Sentences) -> list[list[int]]:
-    return [sequences[i].tolist() for i in range(len(sequences))]
-
-
-def test_every_line_is_kept_without_a_limit() -> None:
-    encoded = encode_pairs(RAW, tokenizers=tokenizers(), max_len=None)
-    assert lists(encoded.split.src) == [[4, 5], [], [4], [4, 5], [4, 5, 4, 5]]
-    assert lists(encoded.split.tgt) == [[4, 5], [4, 5], [], [4, 6, 5], [4, 5]]
-    assert encoded.too_long == 0
-
-
-def test_pairs_with_a_side_that_is_too_long_are_dropped() -> None:
-    encoded = encode_pairs(RAW, tokenizers=tokenizers(), max_len=3)
-    assert encoded.too_long == 1
-    assert lists(encoded.split.src) == [[4, 5], [], [4], [4, 5]]
-
-
-def test_text_is_lowercased_as_the_tokenizers_were_learned() -> None:
-    encoded = encode_pairs(RAW[:1], tokenizers=tokenizers(lowercase=True), max_len=None)
-    assert encoded.split.src[0].tolist() == [4, 6]
-
-
-def test_lengths_of_a_report_are_those_of_real_lines() -> None:
-    sentences = [[4] * length for length in (500, *range(1, 101), 500)]
-    described = SideReport.of(Sentences.of(sentences), 1, 101)
-    assert described.lengths == {"50": 51, "90": 91, "99": 100, "100": 100}
-    assert described.tokens == 5050
+def write(folder: Path, *parts: tuple[Ids, Ids]) -> None:
+    pairs = []
+    for src, tgt in parts:
+        split = EncodedSplit(Sentences.of(src), Sentences.of(tgt))
+        pairs.append((split, [(b"source", b"target")] * len(src)))
+    write_split(folder, "val", pairs, src_type=np.uint16, tgt_type=np.int32)
 
 
 def test_parts_are_read_back_as_one(tmp_path: Path) -> None:
-    parts = [([[4], [5, 6]], [[7, 7], []]), ([], []), ([[], [8]], [[9], [70_000, 4, 4]])]
-    write(tmp_path, *(pairs(src, tgt) for src, tgt in parts))
+    write(tmp_path, ([[4], [5, 6]], [[7, 7], []]), ([], []), ([[], [8]], [[9], [70_000, 4, 4]]))
     split = open_split(tmp_path, "val")
     assert lists(split.src) == [[4], [5, 6], [], [8]]
     assert lists(split.tgt) == [[7, 7], [], [9], [70_000, 4, 4]]
@@ -87,49 +78,63 @@ def test_parts_are_read_back_as_one(tmp_path: Path) -> None:
     assert isinstance(split.src.ids, np.memmap)
 
 
-@pytest.mark.parametrize(("vocab_size", "expected"), [(65536, np.uint16), (65537, np.int32)])
-def test_ids_take_two_bytes_where_they_fit(vocab_size: int, expected: type[np.generic]) -> None:
-    assert id_type(vocab_size) is expected
+NO_IDS = {
+    "floats": np.zeros(3, np.float32),
+    "objects": np.array([None, None, None]),
+    "matrix": np.zeros((3, 3), np.uint16),
+    "no offsets": np.array([], np.int64),
+    "backwards": np.array([0, 2, 1, 3]),
+    "not from the start": np.array([1, 2, 3]),
+    "beyond the end": np.array([0, 1, 4]),
+}
 
 
-def npy(dtype: str, shape: str, content: bytes = b"") -> bytes:
-    """A file of numpy's format, whatever its header says."""
-    header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
-    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + content
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        npy("<f4", "(3,)", bytes(12)),
-        npy("|O", "(1,)", b"cos\nsystem\n(S'false'\ntR."),
-        npy("<u2", "(2, 3)", bytes(12)),
-        npy("<u2", "(-1,)"),
-        npy("<u2", "(1000000000000,)"),
-        npy("<u2", "__import__('os').system('false')"),
-        b"",
-    ],
-    ids=["floats", "objects", "matrix", "negative shape", "shape beyond the end", "call", "empty"],
-)
-def test_what_is_no_array_of_ids_is_refused(tmp_path: Path, content: bytes) -> None:
-    write(tmp_path, pairs([[4], [5, 6]], [[7], [8]]))
+@pytest.mark.parametrize("shape", ["(-1,)", "(1000000000000,)", "__import__('os').system('false')"])
+def test_a_header_that_lies_or_calls_is_refused(tmp_path: Path, shape: str) -> None:
+    write(tmp_path, ([[4], [5, 6]], [[7], [8]]))
+    header = f"{{'descr': '<u2', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
     (tmp_path / "val.src.npy").write_bytes(content)
-    with pytest.raises(DataError, match=r"val\.src\.(offsets\.)?npy: "):
-        open_split(tmp_path, "val")
-
-
-def test_missing_array_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"val\.src\.npy: "):
         open_split(tmp_path, "val")
 
 
-@pytest.mark.parametrize(
-    "offsets", [[], [0], [0, 1], [0, 2, 1, 3], [1, 2, 3], [0, 1, 2], [0, 1, 4], [-1, 1, 3]], ids=str
-)
-def test_offsets_that_do_not_cut_the_ids_into_sentences_are_refused(
-    tmp_path: Path, offsets: list[int]
+def test_where_files_cannot_be_mapped_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tmp_path, pairs([[4], [5, 6]], [[7], [8]]))
-    np.save(tmp_path / "val.src.offsets.npy", np.array(offsets, np.int64))
-    with pytest.raises(DataError):
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENODEV, "No such device")
+
+    write(tmp_path, ([[4], [5, 6]], [[7], [8]]))
+    monkeypatch.setattr("mmap.mmap", refuse)
+    assert lists(open_split(tmp_path, "val").src) == [[4], [5, 6]]
+
+
+@pytest.mark.parametrize("array", NO_IDS.values(), ids=NO_IDS)
+@pytest.mark.parametrize("name", ["val.src.npy", "val.src.offsets.npy"])
+def test_what_are_no_ids_or_do_not_fit_their_offsets_is_refused(
+    tmp_path: Path, name: str, array: NDArray[np.generic]
+) -> None:
+    write(tmp_path, ([[4], [5, 6]], [[7], [8]]))
+    np.save(tmp_path / name, array)
+    with pytest.raises(DataError, match=r"val\.src\.(offsets\.)?npy: "):
         open_split(tmp_path, "val")
+
+
+@pytest.mark.parametrize(
+    ("num_lines", "expected"),
+    [({1: 96, 3: 4}, 1), ({1: 95, 3: 5}, 3), ({1: 94, 2: 3, 7: 3}, 2), ({}, 1)],
+    ids=str,
+)
+@pytest.mark.parametrize("ratio", [0.2, 8])
+def test_lengths_of_training_are_common_ones_and_leave_room_for_its_targets(
+    num_lines: dict[int, int], expected: int, ratio: float
+) -> None:
+    src, tgt = ([[7] * round(each * n) for n in range(1, 101)] for each in (1, ratio))
+    split = EncodedSplit(Sentences.of(src), Sentences.of(tgt))
+    lengths = TrainingLengths.of(split, Counter(num_lines))
+    assert (lengths.src_tokens, lengths.sentences) == (100, expected)
+    assert ratio > 1 or lengths.max_len_factor == 1.5
+    extra = DecodingConfig().max_len_extra
+    for source, target in zip(src, tgt, strict=True):
+        assert int(lengths.max_len_factor * len(source)) + extra >= len(target)

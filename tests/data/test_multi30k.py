@@ -5,16 +5,14 @@ import gzip
 import hashlib
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from mt_cli.config.schema import Config, DataConfig
-from mt_cli.data import multi30k
-from mt_cli.data.corpora import corpus_hashes, find_corpus, pinned_hashes
-from mt_cli.data.multi30k import download
+from mt_cli.data import corpora
+from mt_cli.data.corpora import corpus_hashes, download, find_corpus, pinned_hashes
 from mt_cli.data.prepare import prepare_corpus
 from mt_cli.errors import DataError, ResourceError
 
@@ -30,19 +28,11 @@ def sha256(data: bytes) -> str:
 @pytest.fixture
 def pinned(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """Small files in place of Multi30k's, by name, gzipped, with their hashes pinned."""
-    plain = {name: f"eins {name}\nzwei\n".encode() for name in NAMES}
-    gzipped = {name: gzip.compress(data, mtime=0) for name, data in plain.items()}
-    for table, files in (("GZIPPED_SHA256", gzipped), ("PLAIN_SHA256", plain)):
-        hashes = {name: sha256(data) for name, data in files.items()}
-        monkeypatch.setattr(multi30k, table, hashes)
+    gzipped = {name: gzip.compress(f"eins {name}\nzwei\n".encode(), mtime=0) for name in NAMES}
+    hashes = {f"{name}.gz": sha256(data) for name, data in gzipped.items()}
+    hashes |= {name: sha256(gzip.decompress(data)) for name, data in gzipped.items()}
+    monkeypatch.setattr(corpora, "SHA256", hashes)
     return gzipped
-
-
-@pytest.fixture
-def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of downloads, empty."""
-    monkeypatch.setattr(multi30k, "DOWNLOADS", tmp_path / "multi30k")
-    return tmp_path / "multi30k"
 
 
 def write(folder: Path, files: dict[str, bytes], *, suffix: str = ".gz") -> Path:
@@ -52,20 +42,19 @@ def write(folder: Path, files: dict[str, bytes], *, suffix: str = ".gz") -> Path
     return folder
 
 
-def test_files_come_from_a_folder(pinned: dict[str, bytes], tmp_path: Path) -> None:
-    corpus = find_corpus(CONFIG, source=write(tmp_path, pinned))
-    assert list(corpus) == ["train", "val"]
-    assert corpus["train"].src.paths == (tmp_path / "train.de.gz",)
-    assert corpus_hashes(corpus) == pinned_hashes(CONFIG, {})
-
-
-def test_plain_files_count_as_the_same(pinned: dict[str, bytes], tmp_path: Path) -> None:
+def test_files_come_from_a_folder_and_plain_ones_count_as_the_same(
+    pinned: dict[str, bytes], tmp_path: Path
+) -> None:
     unpacked = {name: gzip.decompress(data) for name, data in pinned.items()}
     plain, packed = write(tmp_path / "plain", unpacked, suffix=""), write(tmp_path, pinned)
-    whole, out = Config(data=CONFIG), tmp_path / "out"
-    assert find_corpus(CONFIG, source=plain)["val"].tgt.paths == (plain / "val.en",)
-    assert prepare_corpus(whole, out=out, source=plain).is_new
-    assert not prepare_corpus(whole, out=out, source=packed).is_new
+    corpus = find_corpus(CONFIG, source=packed)
+    assert corpus["train"].src.paths == (packed / "train.de.gz",)
+    assert corpus_hashes(corpus) == pinned_hashes(CONFIG, {})
+    out = tmp_path / "out"
+    prepared = [
+        prepare_corpus(Config(data=CONFIG), out=out, source=each) for each in (plain, packed)
+    ]
+    assert [is_new for _, is_new in prepared] == [True, False]
 
 
 def test_altered_file_is_named_with_both_hashes(pinned: dict[str, bytes], tmp_path: Path) -> None:
@@ -75,19 +64,8 @@ def test_altered_file_is_named_with_both_hashes(pinned: dict[str, bytes], tmp_pa
         find_corpus(CONFIG, source=tmp_path)
 
 
-def test_missing_files_are_listed(pinned: dict[str, bytes], tmp_path: Path) -> None:
-    write(tmp_path, {name: pinned[name] for name in ("train.de", "val.en")})
-    with pytest.raises(DataError, match=r"train\.en.*val\.de"):
-        find_corpus(CONFIG, source=tmp_path)
-
-
-def test_offline_says_what_to_do(downloads: Path) -> None:
-    with pytest.raises(ResourceError, match=r"train\.de\.gz.*--from"):
-        find_corpus(CONFIG, offline=True)
-
-
-def test_only_missing_files_are_fetched(
-    pinned: dict[str, bytes], downloads: Path, monkeypatch: pytest.MonkeyPatch
+def test_only_missing_files_are_fetched_and_none_offline(
+    pinned: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched: list[tuple[str, str]] = []
 
@@ -95,9 +73,12 @@ def test_only_missing_files_are_fetched(
         fetched.append((url, sha256))
         path.write_bytes(pinned[path.stem])
 
-    monkeypatch.setattr(multi30k, "download", fake_download)
-    monkeypatch.setattr(multi30k, "BASE_URL", "http://127.0.0.1/raw")
-    write(downloads, {name: pinned[name] for name in NAMES[:3]})
+    monkeypatch.setattr(corpora, "DOWNLOADS", tmp_path)
+    monkeypatch.setattr(corpora, "download", fake_download)
+    monkeypatch.setattr(corpora, "BASE_URL", "http://127.0.0.1/raw")
+    write(tmp_path, {name: pinned[name] for name in NAMES[:3]})
+    with pytest.raises(ResourceError, match=r"val\.en\.gz.*--from"):
+        find_corpus(CONFIG, offline=True)
     find_corpus(CONFIG)
     assert fetched == [("http://127.0.0.1/raw/val.en.gz", sha256(pinned["val.en"]))]
 
@@ -105,18 +86,14 @@ def test_only_missing_files_are_fetched(
 # Downloads
 
 
-@dataclass
 class Server:
     """Answers each request with the next of `answers`, the last one for ever."""
 
-    answers: list[str] = field(default_factory=lambda: ["good"])
-    num_requests: int = 0
-    url: str = ""
-    is_over: threading.Event = field(default_factory=threading.Event)
-
-    def next_answer(self) -> str:
-        self.num_requests += 1
-        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+    def __init__(self) -> None:
+        self.answers: list[str] = []
+        self.num_requests = 0
+        self.url = ""
+        self.is_over = threading.Event()
 
 
 BODIES = {"good": CONTENT, "short": CONTENT[:-50], "wrong": b"something else"}
@@ -128,7 +105,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            answer = state.next_answer()
+            state.num_requests += 1
+            answer = state.answers.pop(0) if len(state.answers) > 1 else state.answers[0]
             if answer.isdecimal():
                 self.send_error(int(answer))
                 return
@@ -164,7 +142,7 @@ def fetch(server: Server, folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("trouble", ["short", "wrong", "500", "503", "429"])
+@pytest.mark.parametrize("trouble", ["short", "503", "429"])
 def test_passing_trouble_is_retried(server: Server, tmp_path: Path, trouble: str) -> None:
     server.answers = [trouble, trouble, "good"]
     path = fetch(server, tmp_path)
@@ -176,11 +154,10 @@ def test_passing_trouble_is_retried(server: Server, tmp_path: Path, trouble: str
 @pytest.mark.parametrize(
     ("trouble", "error", "named"),
     [
-        ("short", ResourceError, "train.de.gz"),
         ("wrong", DataError, sha256(BODIES["wrong"])),
         ("503", ResourceError, "--from"),
         ("404", ResourceError, "train.de.gz"),
-        ("endless", DataError, "11,000 bytes"),
+        ("endless", DataError, "sha256"),
     ],
 )
 def test_lasting_trouble_is_an_error_and_leaves_no_file(

@@ -1,9 +1,10 @@
 """What README.md and docs/ name is there: pages, commands with their options, configs."""
 
+import doctest
 import json
-import os
 import re
 import shlex
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 import typer
 import typer.main
 from pages import FENCE, ROOT, blocks_in, read
-from write_docs import config_page
+from workspace import Workspace
 
 from mt_cli.cli.app import app
 from mt_cli.config.load import parse_config
@@ -61,18 +62,15 @@ SHOWN = [words for page in PAGES for words in commands_in(read(page))]
 COMMANDS = [words for words in SHOWN if words[:2] != ["docker", "build"]]
 OURS = [words[words.index("mt-cli") + 1 :] for words in COMMANDS if "mt-cli" in words[:-1]]
 OURS += [words[words.index("mt_cli") + 1 :] for words in COMMANDS if words[0] == "torchrun"]
-SCRIPTS = sorted({words[0] for words in COMMANDS if words[0].startswith("scripts/")})
 
 
 @each_page
 def test_links_lead_to_files_and_headings(page: Path) -> None:
-    assert [target for target in links_in(read(page)) if not is_there(target, page=page)] == []
-
-
-def is_there(target: str, *, page: Path) -> bool:
-    name, _, anchor = target.partition("#")
-    path = page.parent / name if name else page
-    return path.exists() and (not anchor or anchor in anchors_in(read(path)))
+    for target in links_in(read(page)):
+        name, _, anchor = target.partition("#")
+        path = page.parent / name if name else page
+        assert path.exists(), target
+        assert not anchor or anchor in anchors_in(read(path)), target
 
 
 def test_readme_leads_to_every_page() -> None:
@@ -91,20 +89,42 @@ def test_shown_command_is_one_that_mt_cli_takes(args: list[str]) -> None:
     command.make_context(command.name, args)
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_shown_script_can_be_run(script: str) -> None:
-    assert os.access(ROOT / script, os.X_OK)
-
-
 @each_page
-def test_shown_configs_can_be_used(page: Path) -> None:
+def test_shown_configs_can_be_used_and_named_files_are_there(page: Path) -> None:
     for block in blocks_in(read(page), "toml"):
         parse_config(tomllib.loads(block))
     for block in blocks_in(read(page), "json"):
         json.loads(block)
-    named = set(re.findall(r"\bconfigs/[\w./-]+\.toml", read(page)))
+    named = re.findall(r"\b(?:configs/[\w./-]+\.toml|scripts/\w+(?:\.\w+)?)", read(page))
     assert sorted(name for name in named if not (ROOT / name).is_file()) == []
 
 
-def test_page_of_the_config_is_what_scripts_write_docs_makes() -> None:
-    assert read(ROOT / "docs" / "config.md") == config_page()
+NUMBER = re.compile(r"-?\d+(\.\d+)?")
+
+
+class AnyNumber(doctest.OutputChecker):
+    """Takes output with other numbers, as another training prints them."""
+
+    def check_output(self, want: str, got: str, optionflags: int) -> bool:
+        return super().check_output(NUMBER.sub("#", want), NUMBER.sub("#", got), optionflags)
+
+
+@pytest.fixture
+def sample_run(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The tiny run under the name that the pages use, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    return workspace.copy_run(tmp_path / "runs" / "sample")
+
+
+@pytest.mark.usefixtures("sample_run")
+def test_examples_in_python_print_what_the_page_shows(workspace: Workspace) -> None:
+    shutil.copy(workspace.corpus("val.de"), "german.txt")
+    shutil.copy(workspace.corpus("val.en"), "english.txt")
+    blocks = blocks_in(read(ROOT / "docs" / "python.md"), "python")
+    assert [block for block in blocks if ">>> " not in block] == []
+    examples = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "python.md", None, 0)
+    reports: list[str] = []
+    doctest.DocTestRunner(checker=AnyNumber(), verbose=False).run(examples, out=reports.append)
+    assert "\n".join(reports) == ""
+    assert len(examples.examples) > 8

@@ -11,7 +11,7 @@ from workspace import Outcome, Workspace
 
 from mt_cli.config.schema import Config, DataConfig
 from mt_cli.export.export import export_run
-from mt_cli.runs.opening import open_run
+from mt_cli.runs.run import open_run
 
 
 def export(workspace: Workspace, run: Path, folder: Path, *args: object) -> Outcome:
@@ -69,15 +69,6 @@ def test_training_starts_from_a_copy_and_does_not_go_on_with_it(
     assert resumed.code == 3
     started = ("--run", tmp_path / "new", "--init-from", copy, "--max-steps", 1)
     assert workspace.call("train", "tiny.toml", *started).code == 0
-
-
-def test_what_a_copy_cannot_be_is_refused_before_anything_is_written(
-    workspace: Workspace, copy: Path, tmp_path: Path
-) -> None:
-    integers = export(workspace, workspace.run, tmp_path / "x", "--quantization", "int8")
-    assert integers.code == 2
-    assert "int8" in integers.err
-    assert not (tmp_path / "x").exists()
 
 
 def test_only_a_copy_is_overwritten_and_never_a_training(

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 import pytest
 import torch
 from tiny import BACKENDS, MODEL_OPTIONS, covering, random_ids, randomised, tiny_model
-from torch import Tensor, nn
+from torch import Tensor
 
-from mt_cli.model.cpu_kernels import Dropout
 from mt_cli.model.model import TranslationModel
 
 CASES = covering(MODEL_OPTIONS)
@@ -49,73 +48,13 @@ def gradients(model: TranslationModel, logits: Tensor) -> dict[str, Tensor]:
 def test_equal_weights_give_equal_logits_and_gradients(
     backend: str, options: dict[str, object]
 ) -> None:
-    reference, scratch = twins(backend, options)
-    expected, actual = reference(SRC_IDS, TGT_IN), scratch(SRC_IDS, TGT_IN)
-    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(
-        gradients(scratch, actual), gradients(reference, expected), rtol=1e-4, atol=2e-5
-    )
-
-
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_agreement_is_one_of_formulas_not_of_rounding(backend: str, norm: str) -> None:
-    reference, scratch = (
-        model.double() for model in twins(backend, {"norm": norm, "activation": "gelu"})
-    )
+    # With so many digits, it is formulas that agree.
+    reference, scratch = (model.double() for model in twins(backend, options))
     expected, actual = reference(SRC_IDS, TGT_IN), scratch(SRC_IDS, TGT_IN)
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
     torch.testing.assert_close(
         gradients(scratch, actual), gradients(reference, expected), rtol=1e-10, atol=1e-10
     )
-
-
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_torch_backend_gives_the_same_on_its_fast_path(backend: str, norm: str) -> None:
-    # In eval mode without gradients, nn.TransformerEncoderLayer runs other kernels.
-    reference, scratch = twins(backend, {"norm": norm})
-    with torch.no_grad():
-        memory, src_mask = reference.encode(SRC_IDS)
-        torch.testing.assert_close(
-            memory[src_mask], scratch.encode(SRC_IDS)[0][src_mask], rtol=1e-4, atol=1e-5
-        )
-        torch.testing.assert_close(
-            reference(SRC_IDS, TGT_IN), scratch(SRC_IDS, TGT_IN), rtol=1e-4, atol=1e-5
-        )
-
-
-@pytest.mark.parametrize("tie", ["none", "decoder", "all"])
-@pytest.mark.parametrize("init", ["xavier", "normal"])
-def test_same_seed_gives_the_same_weights(backend: str, init: str, tie: str) -> None:
-    reference, scratch = (
-        tiny_model(name, seed=5, init=init, tie=tie, positions="learned")
-        for name in (REFERENCE, backend)
-    )
-    torch.testing.assert_close(
-        dict(scratch.named_parameters()), dict(reference.named_parameters()), rtol=0, atol=0
-    )
-
-
-RATES = {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3}
-
-
-@pytest.mark.parametrize(
-    ("of", "name", "expected"),
-    [
-        ("scratch", "dropout", 0.1),
-        ("scratch", "self_attn.dropout", 0.2),
-        ("scratch", "activation_dropout", 0.3),
-        ("torch", "dropout1", 0.1),
-        ("torch", "dropout2", 0.1),
-        ("torch", "dropout", 0.3),
-    ],
-)
-def test_rates_are_where_the_options_say(of: str, name: str, expected: float) -> None:
-    model = tiny_model(of, options=RATES)
-    for layer in ("encoder.layers.1", "decoder.layers.0"):
-        module = model.get_submodule(f"backend.{layer}.{name}")
-        assert isinstance(module, Dropout | nn.Dropout)
-        assert module.p == expected
-    assert model.dropout.p == 0.1
 
 
 @torch.no_grad()
@@ -128,7 +67,9 @@ def spread(model: TranslationModel) -> Tensor:
     return logits.std(0)
 
 
-@pytest.mark.parametrize("name", list(RATES))
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout", "activation_dropout"])
 def test_dropout_spreads_the_logits_alike_in_both_backends(backend: str, name: str) -> None:
     reference, scratch = twins(backend, {name: 0.25})
-    torch.testing.assert_close(spread(scratch), spread(reference), rtol=0.1, atol=0)
+    expected = spread(reference)
+    assert expected.min() > 0
+    torch.testing.assert_close(spread(scratch), expected, rtol=0.1, atol=0)

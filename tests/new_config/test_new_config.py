@@ -1,23 +1,34 @@
-"""`new_config`: what it announces is what a training with its config does."""
+"""`new_config`: keys by the size of the corpus, and updates as a training makes them."""
 
 import logging
-import random
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 import spanish
-import torch
+from tiny import CPU
 from workspace import SAMPLE
 
-from mt_cli.config.load import load_config
+from mt_cli.config.load import load_config, parse_config
 from mt_cli.config.schema import Config, FilesConfig
+from mt_cli.data.corpora import ParallelText
 from mt_cli.data.prepare import prepare_corpus
 from mt_cli.data.prepared import open_prepared
-from mt_cli.machine.device import Runtime
+from mt_cli.errors import DataError
 from mt_cli.model.model import build_model
-from mt_cli.new_config.new_config import new_config
+from mt_cli.new_config import (
+    REPEATED,
+    CorpusSize,
+    TokenCount,
+    cut_off,
+    model_tables,
+    new_config,
+    num_held_out,
+    recipe_for,
+    training_table,
+)
 from mt_cli.training.trainer import Trainer
 
 Pairs = Sequence[tuple[str, str]]
@@ -25,27 +36,11 @@ Pairs = Sequence[tuple[str, str]]
 
 def sample_pairs() -> Pairs:
     """The training pairs of the bundled sample."""
-    sides = [SAMPLE.joinpath(f"train.{lang}").read_text(encoding="utf-8") for lang in ("de", "en")]
-    src, tgt = (side.splitlines() for side in sides)
-    return list(zip(src, tgt, strict=True))
+    src, tgt = (SAMPLE.joinpath(f"train.{lang}").read_text("utf-8") for lang in ("de", "en"))
+    return list(zip(src.splitlines(), tgt.splitlines(), strict=True))
 
 
-def random_pairs() -> Pairs:
-    """Sentences of random words, whose lengths differ widely."""
-    rng = random.Random(1)
-    words = ["".join(rng.choices("abcdefghij", k=rng.randint(1, 8))) for _ in range(300)]
-    pairs = []
-    for _ in range(600):
-        src, tgt = (" ".join(rng.choices(words, k=rng.randint(1, 40))) for _ in range(2))
-        pairs.append((src, tgt))
-    return pairs
-
-
-@pytest.mark.parametrize(
-    "pairs",
-    [sample_pairs(), spanish.pairs(), random_pairs()],
-    ids=["sample", "Spanish", "random"],
-)
+@pytest.mark.parametrize("pairs", [sample_pairs(), spanish.pairs()], ids=["sample", "Spanish"])
 def test_updates_are_announced_as_training_will_make_them(
     pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -54,27 +49,131 @@ def test_updates_are_announced_as_training_will_make_them(
     paths = (Path("corpus.de"), Path("corpus.en"))
     for path, lines in zip(paths, zip(*pairs, strict=True), strict=True):
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    text, _ = new_config(
-        {"train": FilesConfig(src=paths[:1], tgt=paths[1:])}, output=Path("a.toml")
-    )
+    files = {"train": FilesConfig(src=paths[:1], tgt=paths[1:])}
+    text, _ = new_config(files, output=Path("a.toml"))
     config = load_config(Path("a.toml"))
     prepare_corpus(config, out=Path("out"))
     announced = re.search(r"training: about ([\d,]+) updates", caplog.text)
     assert announced is not None
-    assert f"about {announced[1]} updates" in text
-    made = steps_of(config, Path("out"))
-    assert int(announced[1].replace(",", "")) == pytest.approx(made, rel=0.1)
-
-
-def steps_of(config: Config, folder: Path) -> int:
-    """Updates that training makes."""
-    prepared = open_prepared(folder)
+    assert f"{announced[1]} updates" in text
+    prepared = open_prepared(Path("out"))
     model = build_model(config.model, prepared.tokenizers, seed=1)
-    trainer = Trainer(
-        model,
-        prepared.split("train"),
-        config.training,
-        runtime=Runtime(torch.device("cpu"), "fp32"),
-        seed=1,
+    trainer = Trainer(model, prepared.split("train"), config.training, runtime=CPU, seed=1)
+    assert int(announced[1].replace(",", "")) == pytest.approx(trainer.total_steps, rel=0.1)
+
+
+# Recipes
+
+SIZES = (100, 775, 5_000, 29_000, 160_000, 4_500_000)
+
+
+def size_of(num_pairs: int) -> CorpusSize:
+    """A corpus of sentences of 50 bytes a side."""
+    num_words = min(50_000, num_pairs)
+    return CorpusSize(num_pairs, 100 * num_pairs, num_words, num_letters=70, sample=[])
+
+
+def count_of(num_pairs: int) -> TokenCount:
+    """The same in tokens: 16 a side, beside `</s>`."""
+    return TokenCount(num_pairs, 32 * num_pairs, 17 * num_pairs)
+
+
+def config_for(num_pairs: int, parent: Config | None = None) -> Config:
+    size = size_of(num_pairs)
+    recipe = recipe_for(size)
+    training = training_table(recipe, count_of(num_pairs), parent)
+    return parse_config({**model_tables(size, recipe, parent), "training": training})
+
+
+@pytest.mark.parametrize("num_pairs", SIZES)
+def test_every_corpus_gets_enough_updates(num_pairs: int) -> None:
+    training = config_for(num_pairs).training
+    updates = count_of(num_pairs).updates(training.tokens_per_batch) * training.max_epochs
+    assert updates >= 1000
+    assert training.num_warmup_steps(updates) < updates / 2
+
+
+def test_fine_tuning_keeps_the_model_and_lowers_the_rate() -> None:
+    parent = parse_config({"model": {"d_model": 64, "dropout": 0.3}, "training": {"peak_lr": 2e-3}})
+    suited = config_for(775, parent)
+    assert (suited.model, suited.tokenizer) == (parent.model, parent.tokenizer)
+    assert suited.training.peak_lr == 5e-4
+
+
+# Held-out pairs: training sees nothing of them
+
+SPLITS = ("train", "val", "test")
+
+
+def cut(folder: Path, pairs: Pairs) -> Counter[str]:
+    """Cut the pairs off `pairs` into `folder`."""
+    folder.mkdir()
+    src, tgt = paths(folder, "corpus")
+    for path, lines in zip((src, tgt), zip(*pairs, strict=True), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    corpus = ParallelText.of(FilesConfig(src=(src,), tgt=(tgt,)))
+    return cut_off(corpus, {name: paths(folder, name) for name in SPLITS})
+
+
+def paths(folder: Path, split: str) -> tuple[Path, Path]:
+    return folder / f"{split}.es", folder / f"{split}.en"
+
+
+def read(folder: Path, split: str) -> Pairs:
+    src, tgt = (path.read_text(encoding="utf-8").splitlines() for path in paths(folder, split))
+    return list(zip(src, tgt, strict=True))
+
+
+def test_every_pair_is_in_one_split(tmp_path: Path) -> None:
+    pairs = spanish.pairs(200)
+    counts = cut(tmp_path / "cut", pairs)
+    found = [pair for name in SPLITS for pair in read(tmp_path / "cut", name)]
+    assert len(found) + counts[REPEATED] == len(pairs)
+    assert set(found) <= set(pairs)
+    assert all(counts[name] == len(read(tmp_path / "cut", name)) for name in SPLITS)
+    assert (counts["val"], counts["test"]) == (20, 20)
+
+
+def test_a_corpus_that_changes_meanwhile_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = spanish.pairs(100)
+    readings = iter([first, spanish.pairs(99)])
+
+    def read_once(_: ParallelText) -> Iterator[tuple[bytes, bytes]]:
+        for src, tgt in next(readings):
+            yield src.encode(), tgt.encode()
+
+    monkeypatch.setattr(ParallelText, "pairs", read_once)
+    with pytest.raises(DataError, match="changed while it was read"):
+        cut(tmp_path / "cut", first)
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["source", "target"])
+def test_nothing_of_a_held_out_pair_stays_in_training(tmp_path: Path, side: int) -> None:
+    pairs = spanish.pairs(100)
+    # Each pair again in other letters and spaces, with another target, and with another source.
+    again = [(f" {src.upper()}", tgt.replace(" ", "  ")) for src, tgt in pairs]
+    again += [(src, f"{tgt} {i}") for i, (src, tgt) in enumerate(pairs)]
+    again += [(f"{src} {i}", tgt) for i, (src, tgt) in enumerate(pairs)]
+    cut(tmp_path / "cut", pairs + again)
+    splits = {name: read(tmp_path / "cut", name) for name in SPLITS}
+    train, val, test = (
+        [" ".join(pair[side].lower().split()) for pair in splits[name]] for name in SPLITS
     )
-    return trainer.total_steps
+    assert set(train).isdisjoint(val + test)
+    assert len({*val, *test}) == len(val + test)
+
+
+def test_too_few_pairs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"corpus\.es: only 10 different pairs"):
+        cut(tmp_path / "cut", spanish.pairs(10) * 5)
+
+
+@pytest.mark.parametrize(
+    ("num_pairs", "expected"), [(20, 2), (775, 50), (29_000, 1450), (5_000_000, 2000)]
+)
+def test_small_corpora_give_a_tenth_and_large_ones_no_more_than_a_score_needs(
+    num_pairs: int, expected: int
+) -> None:
+    assert num_held_out(num_pairs) == expected

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from bench import (
-    CLASSIC,
     LIKE_CLASSIC,
     Engine,
     Row,
@@ -19,32 +18,8 @@ from bench import (
     decoding_table,
     our_decoding,
     our_training,
-    start,
-    training_table,
 )
 from workspace import Workspace
-
-
-def build() -> Callable[[int], int]:
-    return abs
-
-
-@pytest.mark.processes
-def test_engine_answers_from_its_own_process() -> None:
-    engine: Engine[int, int] = start(build)
-    engine.ask(-4)
-    assert engine.answers == [4]
-    assert len(engine.seconds) == 1
-
-
-def test_table_of_training_compares_within_each_round() -> None:
-    # Two rounds after a warm-up; of each round its own ratio: 8/2 and 8/4, and their median.
-    engines = {
-        CLASSIC: Engine[int, int](Pipe()[0], [5.0, 4.0, 2.0], [1, 8, 8]),
-        "mt_cli": Engine[int, int](Pipe()[0], [5.0, 1.0, 1.0], [1, 8, 8]),
-    }
-    rows = training_table(engines).splitlines()[2:]
-    assert rows == ["| classic, fp32 | 3 | 1.0 |", "| mt_cli | 8 | 3.0 |"]
 
 
 def test_table_of_decoding_compares_with_the_classic_loop_of_as_many_lines() -> None:

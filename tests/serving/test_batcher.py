@@ -5,9 +5,11 @@ import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
+from starlette.exceptions import HTTPException
 
 from mt_cli.serving import batcher as module
-from mt_cli.serving.batcher import Batcher, BusyError, GoneError, Wanted
+from mt_cli.serving.batcher import ONE_TEXT, Batcher, Wanted
+from mt_cli.translation.lines import Translation
 
 
 async def stays() -> bool:
@@ -22,15 +24,20 @@ class Model:
         self.go = threading.Event()
         self.go.set()
 
-    def __call__(self, lines: list[str], wanted: Wanted) -> list[list[str]]:
+    def __call__(self, lines: list[str], wanted: Wanted) -> list[list[Translation]]:
         self.batches.append(lines)
         assert self.go.wait(20)
         if "broken" in lines:
             raise ValueError("broken")
-        return [[line.upper()] * wanted.num_choices for line in lines]
+        return [[Translation(line.upper(), 0.0)] * wanted[0] for line in lines]
 
 
-def run(model: Model, act: Callable[[Batcher[str]], Awaitable[None]]) -> None:
+@pytest.fixture
+def model() -> Model:
+    return Model()
+
+
+def run(model: Model, act: Callable[[Batcher], Awaitable[None]]) -> None:
     async def main() -> None:
         batcher = Batcher(model)
         task = asyncio.create_task(batcher.run())
@@ -40,105 +47,99 @@ def run(model: Model, act: Callable[[Batcher[str]], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-def test_requests_that_come_together_are_one_batch() -> None:
-    model = Model()
+async def ask(
+    batcher: Batcher,
+    *lines: str,
+    wanted: Wanted = ONE_TEXT,
+    is_gone: Callable[[], Awaitable[bool]] = stays,
+) -> list[str]:
+    """The texts that a request gets, all of a line joined."""
+    found = await batcher.translate([*lines], wanted, is_gone=is_gone)
+    return [" ".join(each.text for each in of_line) for of_line in found]
 
-    async def act(batcher: Batcher[str]) -> None:
-        requests = [batcher.translate([f"a{i}", f"b{i}"], is_gone=stays) for i in range(20)]
-        found = await asyncio.gather(*requests)
-        assert found == [[[f"A{i}"], [f"B{i}"]] for i in range(20)]
+
+def test_requests_that_come_together_are_one_batch(model: Model) -> None:
+    async def act(batcher: Batcher) -> None:
+        found = await asyncio.gather(*(ask(batcher, f"a{i}", f"b{i}") for i in range(20)))
+        assert found == [[f"A{i}", f"B{i}"] for i in range(20)]
 
     run(model, act)
     assert len(model.batches) == 1
 
 
-def test_requests_for_other_numbers_of_choices_are_other_batches() -> None:
-    model = Model()
-
-    async def act(batcher: Batcher[str]) -> None:
-        one, three = await asyncio.gather(
-            batcher.translate(["a"], is_gone=stays),
-            batcher.translate(["b"], wanted=Wanted(3), is_gone=stays),
-        )
-        assert (one, three) == ([["A"]], [["B"] * 3])
+def test_requests_for_other_numbers_of_choices_are_other_batches(model: Model) -> None:
+    async def act(batcher: Batcher) -> None:
+        requests = [ask(batcher, "a"), ask(batcher, "b", wanted=(3, False))]
+        assert [*await asyncio.gather(*requests)] == [["A"], ["B B B"]]
 
     run(model, act)
     assert model.batches == [["a"], ["b"]]
 
 
-def test_long_requests_let_others_between_their_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_requests_let_others_between_their_parts(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "BATCH_LINES", 4)
     monkeypatch.setattr(module, "LINES_OF_REQUEST", 3)
-    model = Model()
 
-    async def act(batcher: Batcher[str]) -> None:
+    async def act(batcher: Batcher) -> None:
         long = [f"l{i}" for i in range(9)]
-        short = [batcher.translate([f"s{i}"], is_gone=stays) for i in range(3)]
-        found = await asyncio.gather(batcher.translate(long, is_gone=stays), *short)
-        assert found == [[[line.upper()] for line in long], [["S0"]], [["S1"]], [["S2"]]]
+        requests = [ask(batcher, *long), *(ask(batcher, f"s{i}") for i in range(3))]
+        found = await asyncio.gather(*requests)
+        assert found == [[line.upper() for line in long], ["S0"], ["S1"], ["S2"]]
 
     run(model, act)
     assert max(map(len, model.batches)) <= 4
     assert [each for batch in model.batches for each in batch].index("s2") < 9
 
 
-def test_too_many_lines_are_refused_and_room_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_lines_are_refused_and_room_comes_back(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "MAX_WAITING", 3)
-    model = Model()
 
-    async def act(batcher: Batcher[str]) -> None:
-        first = asyncio.create_task(batcher.translate(["a", "b"], is_gone=stays))
+    async def act(batcher: Batcher) -> None:
+        first = asyncio.create_task(ask(batcher, "a", "b"))
         await asyncio.sleep(0)
-        with pytest.raises(BusyError):
-            await batcher.translate(["c", "d"], is_gone=stays)
-        assert await batcher.translate(["c"], is_gone=stays) == [["C"]]
+        with pytest.raises(HTTPException) as refused:
+            await ask(batcher, "c", "d")
+        assert refused.value.status_code == 503
+        assert "Retry-After" in (refused.value.headers or {})
+        assert await ask(batcher, "c") == ["C"]
         await first
-        assert await batcher.translate(["c", "d"], is_gone=stays) == [["C"], ["D"]]
+        assert await ask(batcher, "c", "d") == ["C", "D"]
 
     run(model, act)
 
 
-def test_who_has_gone_is_not_translated_for() -> None:
-    model = Model()
+def test_who_has_gone_is_not_translated_for(model: Model) -> None:
     model.go.clear()
-    has_gone = False
 
     async def is_gone() -> bool:
-        return has_gone
+        return model.go.is_set()
 
-    async def act(batcher: Batcher[str]) -> None:
-        nonlocal has_gone
-        first = asyncio.create_task(batcher.translate(["a"], is_gone=stays))
+    async def act(batcher: Batcher) -> None:
+        first = asyncio.create_task(ask(batcher, "a"))
         while not model.batches:
             await asyncio.sleep(0.001)
-        gone = asyncio.create_task(batcher.translate(["b"], is_gone=is_gone))
-        cancelled = asyncio.create_task(batcher.translate(["c"], is_gone=stays))
+        gone = asyncio.create_task(ask(batcher, "b", is_gone=is_gone))
+        cancelled = asyncio.create_task(ask(batcher, "c"))
         await asyncio.sleep(0)
-        has_gone = True
         cancelled.cancel()
         model.go.set()
-        assert await first == [["A"]]
-        with pytest.raises(GoneError):
+        assert await first == ["A"]
+        with pytest.raises(HTTPException):
             await gone
-        assert await batcher.translate(["d"], is_gone=stays) == [["D"]]
+        assert await ask(batcher, "d") == ["D"]
 
     run(model, act)
     assert model.batches == [["a"], ["d"]]
 
 
-def test_a_model_that_fails_fails_its_batch_alone() -> None:
-    model = Model()
-
-    async def act(batcher: Batcher[str]) -> None:
+def test_a_model_that_fails_fails_its_batch_alone(model: Model) -> None:
+    async def act(batcher: Batcher) -> None:
         with pytest.raises(ValueError, match="broken"):
-            await batcher.translate(["broken"], is_gone=stays)
-        assert await batcher.translate(["a"], is_gone=stays) == [["A"]]
+            await ask(batcher, "broken")
+        assert await ask(batcher, "a") == ["A"]
 
     run(model, act)
-
-
-def test_calls_come_between_batches() -> None:
-    async def act(batcher: Batcher[str]) -> None:
-        assert await batcher.call(lambda: 7) == 7
-
-    run(Model(), act)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from browser import IS_TOO_WIDE, REQUESTS, Browser, contrast, needs_browser
@@ -28,6 +29,12 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     browser.close()
 
 
+def open_page(browser: Browser, server: Served, **window: Any) -> None:  # noqa: ANN401
+    """Open the page, and wait until it is ready and the cursor is where text goes."""
+    browser.open(f"{server.address}/", **window)
+    browser.wait_for("document.title !== 'mt_cli' && document.activeElement.id === 'source'")
+
+
 def target_is(text: str) -> str:
     is_new = "!document.getElementById('target').classList.contains('old')"
     return f"document.getElementById('target').textContent === {json.dumps(text)} && {is_new}"
@@ -43,10 +50,9 @@ def test_what_is_typed_is_translated_and_its_words_are_linked(
     served: Served, browser: Browser, workspace: Workspace
 ) -> None:
     translator = Translator.load(workspace.run, device="cpu", threads=1, beam_size=5)
-    browser.open(f"{served.address}/")
-    browser.wait_for("document.title !== 'mt_cli'")
+    open_page(browser, served)
     first, second = "Ein Hund bellt.", "Zwei Frauen singen."
-    browser.type(first)  # the cursor is where text goes
+    browser.type(first)
     browser.wait_for(target_is(translator.translate([first])[0]))
     browser.wait_for("document.querySelectorAll('#words-target button').length > 0")
     browser.press("Tab")  # to Copy
@@ -67,8 +73,7 @@ def test_what_is_typed_is_translated_and_its_words_are_linked(
 
 
 def test_text_is_never_markup(served: Served, browser: Browser) -> None:
-    browser.open(f"{served.address}/")
-    browser.wait_for("document.title !== 'mt_cli'")
+    open_page(browser, served)
     browser.type(HOSTILE)
     browser.wait_for("document.querySelectorAll('#words-target button').length > 0")
     assert browser.value("document.images.length") == 0
@@ -82,8 +87,7 @@ def test_text_is_never_markup(served: Served, browser: Browser) -> None:
 def test_it_fits_and_can_be_read(
     served: Served, browser: Browser, width: int, is_dark: bool
 ) -> None:
-    browser.open(f"{served.address}/", width=width, is_dark=is_dark)
-    browser.wait_for("document.title !== 'mt_cli'")
+    open_page(browser, served, width=width, is_dark=is_dark)
     browser.type("Donau" * 40)
     browser.wait_for("document.querySelectorAll('#words-target button').length > 0")
     browser.value("document.querySelector('#words-target button').click()")
@@ -94,8 +98,7 @@ def test_it_fits_and_can_be_read(
 
 def test_a_server_that_is_gone_is_told(workspace: Workspace, browser: Browser) -> None:
     server = Served(workspace)
-    browser.open(f"{server.address}/")
-    browser.wait_for("document.title !== 'mt_cli'")
+    open_page(browser, server)
     server.process.kill()
     server.process.communicate()
     browser.type("Ein Hund")

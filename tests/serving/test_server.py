@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -64,11 +65,6 @@ def test_lists_alternatives_and_languages_are_answered(
     assert len(answer["detectedLanguage"]) == len(known)
 
 
-def test_other_formats_than_text_are_refused(served: Served) -> None:
-    status, answer = served.translate("<p>Ein Hund.</p>", format="html")
-    assert (status, "plain text" in answer["error"]) == (400, True)
-
-
 def test_the_client_of_libretranslate_works(
     served: Served, translator: Translator, known: list[str]
 ) -> None:
@@ -76,16 +72,6 @@ def test_the_client_of_libretranslate_works(
     assert client.translate(known[0], "de", "en") == translator.translate(known[:1])[0]
     assert client.detect("Das ist ein schöner Tag im Garten.")[0]["language"] == "de"
     assert client.languages()[0] == {"code": "de", "name": "German", "targets": ["en"]}
-
-
-def test_words_are_those_of_the_alignment(
-    served: Served, translator: Translator, known: list[str]
-) -> None:
-    ((best,),) = translator.translate_n_best(known[:1], with_alignment=True)
-    status, answer, _ = served.ask("POST", "/words", json.dumps({"q": known[0]}))
-    assert status == 200
-    assert answer["source"] == list(best.src_tokens)
-    assert answer["alignment"] == [list(link) for link in best.alignment]
 
 
 def test_the_page_needs_nothing_from_elsewhere_and_may_be_framed_by_nobody(served: Served) -> None:
@@ -100,13 +86,6 @@ def test_the_page_needs_nothing_from_elsewhere_and_may_be_framed_by_nobody(serve
     assert not re.search("https?://| on[a-z]+=", page)
 
 
-def test_settings_and_health_are_answered(served: Served) -> None:
-    settings = served.ask("GET", "/frontend/settings")[1]
-    assert settings["charLimit"] == LIMIT
-    assert settings["language"]["target"] == {"code": "en", "name": "English"}
-    assert served.ask("GET", "/health")[1] == {"status": "ok"}
-
-
 @pytest.mark.parametrize(
     ("body", "kind", "status"),
     [
@@ -114,19 +93,14 @@ def test_settings_and_health_are_answered(served: Served) -> None:
         ("[" * 100_000, JSON, 413),
         ("[" * 3000, JSON, 400),
         ("[]", JSON, 400),
-        ("{}", JSON, 400),
         (b"\xff\xfe", JSON, 400),
-        ('{"q": 5, "source": "de", "target": "en"}', JSON, 400),
         ('{"q": [], "source": "de", "target": "en"}', JSON, 400),
         ('{"q": ["a", null], "source": "de", "target": "en"}', JSON, 400),
         ('{"q": "a", "source": "fr", "target": "en"}', JSON, 400),
         ('{"q": "a", "source": "\\ud800", "target": "en"}', JSON, 400),
-        ('{"q": "a", "source": "de"}', JSON, 400),
         ('{"q": "a", "source": "de", "target": "en", "alternatives": 99}', JSON, 400),
-        ('{"q": "a", "source": "de", "target": "en", "alternatives": -1}', JSON, 400),
-        ('{"q": "a", "source": "de", "target": "en", "format": "pdf"}', JSON, 400),
+        ('{"q": "a", "source": "de", "target": "en", "format": "html"}', JSON, 400),
         (json.dumps({"q": "a" * (LIMIT + 1), "source": "de", "target": "en"}), JSON, 400),
-        ("source=de&target=en", "application/x-www-form-urlencoded", 400),
         ("&".join(["a=b"] * 200), "application/x-www-form-urlencoded", 400),
         ("q=a", "multipart/form-data", 415),
         ("", "", 400),
@@ -142,24 +116,34 @@ def test_what_is_no_request_is_refused_with_a_reason(
     assert "content-security-policy" in headers
 
 
-def test_odd_text_is_answered(served: Served) -> None:
-    for text in ("", "\ud83d", "\0\x1b[31m", "<script>alert(1)</script>", "\u202eab", "?!"):
-        assert served.translate(text)[0] == 200
+@pytest.mark.parametrize("text", ["", "\ud83d", "\0\x1b[31m", "?!"])
+def test_odd_text_is_answered(served: Served, text: str) -> None:
+    assert served.translate(text)[0] == 200
 
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/translate", 405), ("POST", "/", 405), ("GET", "/../manifest.json", 404)],
+    [
+        ("GET", "/health", 200),
+        ("GET", "/translate", 405),
+        ("POST", "/", 405),
+        ("GET", "/../manifest.json", 404),
+    ],
 )
-def test_there_is_nothing_else(served: Served, method: str, path: str, status: int) -> None:
+def test_health_is_answered_and_there_is_nothing_else(
+    served: Served, method: str, path: str, status: int
+) -> None:
     assert served.ask(method, path, "{}" if method == "POST" else None)[0] == status
 
 
-def test_scripts_of_the_named_site_alone_may_read_answers(served: Served) -> None:
-    allowed = "access-control-allow-origin"
-    for origin, expected in (("https://example.org", True), ("https://evil.example", False)):
-        headers = served.ask("GET", "/health", Origin=origin)[2]
-        assert (allowed in headers) == expected
+@pytest.mark.parametrize(
+    ("origin", "is_allowed"), [("https://example.org", True), ("https://evil.example", False)]
+)
+def test_scripts_of_the_named_site_alone_may_read_answers(
+    served: Served, origin: str, is_allowed: bool
+) -> None:
+    headers = served.ask("GET", "/health", Origin=origin)[2]
+    assert ("access-control-allow-origin" in headers) == is_allowed
 
 
 def test_chunked_bodies_and_broken_requests_do_not_stop_it(
@@ -183,6 +167,31 @@ def test_chunked_bodies_and_broken_requests_do_not_stop_it(
         with socket.create_connection((served.host, int(served.port)), timeout=30) as connection:
             connection.sendall(data)
     assert served.translate(known[0])[0] == 200
+
+
+FAILING = """
+from mt_cli.__main__ import main
+from mt_cli.serving.batcher import Batcher
+
+async def fail(batcher, lines, *args, **options):
+    raise ValueError(f"{lines} cannot be translated")
+
+Batcher.translate = fail
+main()
+"""
+
+
+def test_who_answers_others_is_warned_and_a_failure_is_logged_without_what_it_quotes(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("served.MT_CLI", (sys.executable, "-c", FAILING))
+    server = Served(workspace, "--host", "0.0.0.0")
+    assert re.fullmatch(r"http://0\.0\.0\.0:\d+", server.address)
+    assert server.translate("Ein Hund")[0] == 500
+    log = server.stop()[1]
+    assert "without a password" in log
+    assert "ValueError at " in log
+    assert "Hund" not in log
 
 
 def test_many_at_once_get_what_each_has_asked(
@@ -210,20 +219,10 @@ def test_a_request_that_has_begun_is_finished_before_the_end(
     assert (code, log) == (128 + signal.SIGUSR2, "stopped\n")
 
 
-def test_a_port_that_is_taken_is_named(served: Served, workspace: Workspace) -> None:
-    outcome = workspace.call("serve", workspace.run, "--port", served.port)
+@pytest.mark.parametrize("host", ["127.0.0.1", "no such host"])
+def test_a_port_that_is_taken_and_a_host_that_is_none_are_named(
+    served: Served, workspace: Workspace, host: str
+) -> None:
+    outcome = workspace.call("serve", workspace.run, "--host", host, "--port", served.port)
     assert outcome.code == 5
-    assert f"127.0.0.1:{served.port}" in outcome.err
-    assert "--port" in outcome.err
-
-
-def test_who_answers_others_is_warned(workspace: Workspace) -> None:
-    server = Served(workspace, "--host", "0.0.0.0")
-    assert re.fullmatch(r"http://0\.0\.0\.0:\d+", server.address)
-    assert "without a password" in server.stop()[1]
-
-
-def test_a_host_that_does_not_exist_is_named(workspace: Workspace) -> None:
-    outcome = workspace.call("serve", workspace.run, "--host", "no such host", "--port", 0)
-    assert outcome.code == 5
-    assert "no such host" in outcome.err
+    assert f"{host}:{served.port}" in outcome.err

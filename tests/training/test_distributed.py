@@ -1,54 +1,28 @@
 """What a process does when others are missing; `cli/test_torchrun` trains with several."""
 
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-import torch
+from trained import free_port
 
 from mt_cli.errors import ResourceError
 from mt_cli.training import distributed
-from mt_cli.training.distributed import World, joined_world
+from mt_cli.training.distributed import joined_world
 
 SOON_S = 60
 """Start of Python and of PyTorch included, on a busy machine."""
-LEFT_ALONE = World(rank=0, size=2)
 """The first of two whose group is gone."""
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
-def test_one_process_is_a_world_of_its_own() -> None:
-    with joined_world() as world:
-        tensor = torch.ones(2)
-        world.broadcast_([tensor])
-        world.all_reduce([tensor])
-        assert world.are_equal([tensor])
-        assert world == World(0, 1)
-        assert world.is_first
-        assert tensor.tolist() == [1, 1]
-        assert world.broadcast_bool(True)
-        assert not world.broadcast_bool(False)
-        assert world.broadcast_int(7) == 7
-        assert world.maximum(7) == 7
 
 
 def test_a_process_that_never_comes_is_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    port = free_port()
     monkeypatch.setattr(distributed, "RENDEZVOUS_TIMEOUT", timedelta(seconds=0.2))
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "RANK": "0"}
-    for name, value in place.items():
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    for name, value in {**place, "RANK": "0"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ResourceError), joined_world():
         pass
@@ -98,20 +72,5 @@ def test_where_one_process_fails_all_end(has_gpus: bool) -> None:
     ]
     errors = [process.communicate(timeout=SOON_S)[1] for process in processes]
     assert [process.returncode for process in processes] == [5, 5]
-    assert "another process of this training cannot be reached" in errors[0]
+    assert "cannot reach each other" in errors[0]
     assert "CUDA error: device-side assert triggered" in errors[1]
-
-
-@pytest.mark.parametrize(
-    "act",
-    [
-        lambda: LEFT_ALONE.all_reduce([torch.ones(1)]),
-        lambda: LEFT_ALONE.broadcast_bool(True),
-        lambda: LEFT_ALONE.maximum(1),
-        lambda: LEFT_ALONE.after_first(lambda: 1, lambda: 2),
-    ],
-    ids=["all_reduce", "broadcast", "maximum", "after_first"],
-)
-def test_others_that_are_gone_are_told_of(act: Callable[[], object]) -> None:
-    with pytest.raises(ResourceError, match="--resume"):
-        act()

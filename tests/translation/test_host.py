@@ -5,11 +5,9 @@ import locale
 import logging
 import multiprocessing
 import os
-import pickle
 import random
 import signal
 import warnings
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -18,7 +16,7 @@ import pytest
 import torch
 from workspace import Workspace
 
-from mt_cli import Sampling, Translator, compare, evaluate
+from mt_cli import Attention, Translator, compare, evaluate
 from mt_cli.errors import UsageError
 
 WAIT_S = 120
@@ -30,29 +28,18 @@ def lines(workspace: Workspace) -> list[str]:
 
 
 @pytest.fixture(params=["run", "exported"])
-def folder(request: pytest.FixtureRequest, workspace: Workspace) -> Path:
-    if request.param == "exported":
-        path: Path = request.getfixturevalue("exported")
-        return path
-    return workspace.run
-
-
-def test_a_pickled_translator_loads_again_and_translates_alike(
-    folder: Path, lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder.parent)
-    translator = Translator.load(folder.name, beam_size=3, device="cpu", threads=1)
-    pickled = pickle.dumps(translator)
-    monkeypatch.chdir(tmp_path)
-    again = pickle.loads(pickled)
-    assert again.engine.config == translator.engine.config
-    assert again.translate(lines) == translator.translate(lines)
+def folder(request: pytest.FixtureRequest, workspace: Workspace, exported: Path) -> Path:
+    return exported if request.param == "exported" else workspace.run
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_a_pool_of_processes_translates(folder: Path, lines: list[str], method: str) -> None:
-    translator = Translator.load(folder, device="cpu", threads=2)
+def test_a_pool_of_processes_translates_wherever_it_works(
+    folder: Path, lines: list[str], method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    translator = Translator.load(folder.name, beam_size=3, device="cpu", threads=2)
     expected = translator.translate(lines)  # PyTorch's threads have been started
+    monkeypatch.chdir(tmp_path)
     context = multiprocessing.get_context(method)
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         assert pool.submit(translator.translate, lines).result(WAIT_S) == expected
@@ -84,8 +71,6 @@ def host() -> dict[str, object]:
         "numpy": numpy_state["state"]["key"].tolist(),
         "threads": torch.get_num_threads(),
         "precision": torch.get_float32_matmul_precision(),
-        "dtype": torch.get_default_dtype(),
-        "gradients": torch.is_grad_enabled(),
         "csv": csv.field_size_limit(),
         "signals": [signal.getsignal(number) for number in signal.valid_signals()],
         "log": [list(logger.handlers), logger.level],
@@ -97,32 +82,27 @@ def host() -> dict[str, object]:
     }
 
 
-def everything(run: Path, files: dict[str, Path]) -> None:
+def everything(run: Path, exported: Path, src: Path, ref: Path) -> None:
+    Translator.load(exported, device="cpu", threads=2).translate(["Ein Hund."])
     translator = Translator.load(run, beam_size=2, threads=2, device="cpu")
-    lines = files["src"].read_text(encoding="utf-8").splitlines()
+    lines = src.read_text(encoding="utf-8").splitlines()
     translator.translate_n_best(lines, n_best=2, with_alignment=True)
     translator.score(lines, lines)
-    translator.attention(lines[0])
-    Translator.load(run, sampling=Sampling(), device="cpu").translate(lines)
-    src, ref = files["src"], files["ref"]
+    Attention.of(translator, lines[0])
+    Translator.load(run, temperature=1.0, device="cpu").translate(lines)
     evaluate(run, device="cpu", src=src, ref=ref)
     compare(run, ref, device="cpu", src=src, ref=ref)
 
 
-def translate_exported(run: Path, files: dict[str, Path]) -> None:
-    Translator.load(run, device="cpu", threads=2).translate(["Ein Hund."])
-
-
-@pytest.mark.parametrize("call", [everything, translate_exported])
-def test_a_library_call_leaves_its_host_as_it_was(
-    workspace: Workspace,
-    exported: Path,
-    tmp_path: Path,
-    call: Callable[[Path, dict[str, Path]], None],
+def test_library_calls_leave_their_host_as_it_was(
+    workspace: Workspace, exported: Path, tmp_path: Path
 ) -> None:
-    files = {"src": workspace.corpus("test.de"), "ref": workspace.corpus("test.en")}
-    run = exported if call is translate_exported else workspace.copy_run(tmp_path / "run")
-    before = host()
-    call(run, files)
-    after = host()
+    run = workspace.copy_run(tmp_path / "run")
+    torch.set_float32_matmul_precision("high")
+    try:
+        before = host()
+        everything(run, exported, workspace.corpus("test.de"), workspace.corpus("test.en"))
+        after = host()
+    finally:
+        torch.set_float32_matmul_precision("highest")
     assert {name: after[name] for name in before} == before

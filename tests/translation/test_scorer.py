@@ -1,19 +1,25 @@
-"""Scores of given pairs against probabilities computed one token at a time."""
+"""Scores of pairs against probabilities computed one token at a time, and the choice among
+candidates against every candidate scored by `mt-cli score`.
+"""
 
+import json
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from learned import learn_tokenizers
 from tiny import CPU, randomised, tiny_model
-from torch import Tensor
+from workspace import Workspace
 
 from mt_cli.config.schema import TokenizerConfig
 from mt_cli.model.model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID
-from mt_cli.translation.scorer import PairScore, PairScorer
+from mt_cli.translation.scorer import PairScorer
+from mt_cli.translation.translator import Translator
 
 PAIRS = [
     ("Ein Hund bellt.", "A dog barks."),
@@ -22,18 +28,15 @@ PAIRS = [
     ("Ein Hund.", ""),
 ]
 SOURCES, TARGETS = [src for src, _ in PAIRS], [tgt for _, tgt in PAIRS]
-CONFIG = TokenizerConfig(kind="spacy", vocab_size=100, min_freq=1, joint=False)
-TOKENIZERS = learn_tokenizers(PAIRS, CONFIG, src_lang="de", tgt_lang="en", lowercase=False)
 
 
-def model_of(seed: int) -> TranslationModel:
-    model = tiny_model(
-        src_vocab_size=TOKENIZERS.src.vocab_size, tgt_vocab_size=TOKENIZERS.tgt.vocab_size
-    )
-    return randomised(model, seed=seed, std=0.4)
-
-
-MODELS = [model_of(1), model_of(2)]
+WORDS = TokenizerConfig(kind="spacy", vocab_size=100, min_freq=1, joint=False)
+TOKENIZERS = learn_tokenizers(PAIRS, WORDS, src_lang="de", tgt_lang="en", lowercase=False)
+SRC_SIZE, TGT_SIZE = TOKENIZERS.src.vocab_size, TOKENIZERS.tgt.vocab_size
+MODELS = [
+    randomised(tiny_model(src_vocab_size=SRC_SIZE, tgt_vocab_size=TGT_SIZE), seed=seed)
+    for seed in (1, 2)
+]
 
 
 def scorer_of(*models: TranslationModel, batch_size: int = 0) -> PairScorer:
@@ -41,7 +44,7 @@ def scorer_of(*models: TranslationModel, batch_size: int = 0) -> PairScorer:
 
 
 def log_probs(scorer: PairScorer) -> list[float]:
-    return [each.log_prob for each in scorer.score(SOURCES, TARGETS)]
+    return [log_prob for log_prob, _ in scorer.score(SOURCES, TARGETS)]
 
 
 @torch.no_grad()
@@ -58,58 +61,115 @@ def log_prob_by_hand(models: Sequence[TranslationModel], source: str, target: st
 
 
 @pytest.mark.parametrize("models", [MODELS[:1], MODELS], ids=["one model", "ensemble"])
-def test_score_is_the_log_of_the_translations_probability(models: list[TranslationModel]) -> None:
-    expected = [log_prob_by_hand(models, *pair) for pair in PAIRS]
-    assert log_probs(scorer_of(*models)) == pytest.approx(expected, abs=1e-4)
-
-
-@pytest.mark.parametrize("batch_size", [1, 2])
-def test_batches_change_no_score(batch_size: int) -> None:
-    apart = log_probs(scorer_of(*MODELS, batch_size=batch_size))
-    assert apart == pytest.approx(log_probs(scorer_of(*MODELS)), abs=1e-5)
-
-
-def test_too_little_memory_gives_the_same_from_smaller_batches(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("batch_size", [0, 1, 2])
+def test_score_is_the_log_of_the_translations_probability_in_any_batch(
+    models: list[TranslationModel], batch_size: int
 ) -> None:
-    together = log_probs(scorer_of(*MODELS))
-    forward = TranslationModel.forward
-
-    def lacks_memory(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> Tensor:
-        if len(src_ids) > 1:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return forward(model, src_ids, tgt_in)
-
-    monkeypatch.setattr(TranslationModel, "forward", lacks_memory)
-    assert log_probs(scorer_of(*MODELS)) == pytest.approx(together, abs=1e-5)
-    assert {record.levelname for record in caplog.records} == {"WARNING"}
-
-
-def test_end_of_sentence_counts_as_a_token() -> None:
-    scores = scorer_of(*MODELS).score(SOURCES, TARGETS)
-    (barks, *_), nothing = TOKENIZERS.tgt.encode(TARGETS), scores[3]
-    assert (scores[0].num_tokens, nothing.num_tokens) == (len(barks) + 1, 1)
+    expected = [log_prob_by_hand(models, *pair) for pair in PAIRS]
+    assert log_probs(scorer_of(*models, batch_size=batch_size)) == pytest.approx(expected, abs=1e-4)
 
 
 def test_empty_line_is_certainly_translated_by_an_empty_one() -> None:
     scores = scorer_of(*MODELS).score(["", "  "], ["", "A dog barks."])
-    assert scores == [PairScore(0.0, 1), PairScore(-math.inf, 5)]
+    assert scores == [(0.0, 1), (-math.inf, 5)]
 
 
 def test_pair_that_is_too_long_is_impossible_and_named(caplog: pytest.LogCaptureFixture) -> None:
     sources, targets = ["Ein " * 16, "Ein", "Ein"], ["A", "A " * 16, "A"]
     with caplog.at_level(logging.WARNING, logger="mt_cli"):
         scores = scorer_of(*MODELS).score(sources, targets, first_line=7)
-    assert [each.log_prob > -math.inf for each in scores] == [False, False, True]
+    assert [log_prob > -math.inf for log_prob, _ in scores] == [False, False, True]
     assert [message.partition(":")[0] for message in caplog.messages] == ["line 7", "line 8"]
 
 
 def test_case_does_not_matter_where_the_model_knows_lower_case_only() -> None:
-    pairs = [(src.lower(), tgt.lower()) for src, tgt in PAIRS]
-    tokenizers = learn_tokenizers(pairs, CONFIG, src_lang="de", tgt_lang="en", lowercase=True)
-    model = tiny_model(
-        src_vocab_size=tokenizers.src.vocab_size, tgt_vocab_size=tokenizers.tgt.vocab_size
-    )
-    scorer = PairScorer([randomised(model)], tokenizers, runtime=CPU)
+    options = replace(TOKENIZERS.options, lowercase=True)
+    scorer = PairScorer(MODELS, replace(TOKENIZERS, options=options), runtime=CPU)
     shouted = scorer.score(["EIN HUND BELLT."], ["A Dog Barks."])
     assert shouted == scorer.score(["ein hund bellt."], ["a dog barks."])
+
+
+# Reranking
+
+BEAM = 4
+ALPHA = 0.6
+SEARCH = ("--beam-size", BEAM, "--length-penalty", ALPHA)
+WEIGHTS = (0.3, 2.5)
+
+
+@pytest.fixture(scope="module")
+def reverse(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run from English to German, which is trained for a moment."""
+    folder = tmp_path_factory.mktemp("reverse")
+    text = (workspace.folder / "tiny.toml").read_text(encoding="utf-8")
+    text = text.replace(".de", ".?").replace(".en", ".de").replace(".?", ".en")
+    text = text.replace("[data]\n", '[data]\nsrc_lang = "en"\ntgt_lang = "de"\n')
+    (folder / "reverse.toml").write_text(text, encoding="utf-8")
+    (folder / "corpus").symlink_to(workspace.folder / "corpus")
+    for command in (["prepare"], ["train", "--max-steps", 40]):
+        outcome = workspace.call(command[0], "reverse.toml", *command[1:], "--quiet", cwd=folder)
+        assert outcome.code == 0, outcome.err
+    return folder / "runs" / "reverse"
+
+
+def best_by_brute_force(workspace: Workspace, reverse: Path, folder: Path) -> list[str]:
+    """Of each line's n-best list, the candidate with the best sum of both directions."""
+    sources = workspace.corpus("test.de").read_text(encoding="utf-8").splitlines()
+    translator = Translator.load(workspace.run, beam_size=BEAM, length_penalty=ALPHA)
+    n_best = translator.translate_n_best(sources, n_best=BEAM)
+    src, tgt = folder / "src", folder / "tgt"
+    src.write_text("".join(f"{line}\n" * BEAM for line in sources), encoding="utf-8")
+    tgt.write_text("".join(f"{one.text}\n" for each in n_best for one in each), encoding="utf-8")
+    scored = workspace.call("score", reverse, "--src", tgt, "--tgt", src, "--json").lines
+    backward = iter([json.loads(line)["log_prob"] for line in scored])
+    best = []
+    for candidates in n_best:
+        totals = []
+        for candidate in candidates:
+            other, length = next(backward), len(candidate.tokens) + 1
+            total = -math.inf  # impossible
+            if other is not None:
+                total = candidate.log_prob + WEIGHTS[0] * other + WEIGHTS[1] * length
+            totals.append(total)
+        best.append(candidates[totals.index(max(totals))].text)
+    return best
+
+
+def test_choice_is_that_of_brute_force(workspace: Workspace, reverse: Path, tmp_path: Path) -> None:
+    flags = ("--rerank-with", reverse, "--rerank-weights", "0.3,2.5")
+    outcome = workspace.call("translate", "runs/tiny", "-i", "corpus/test.de", *SEARCH, *flags)
+    assert outcome.code == 0, outcome.err
+    assert outcome.lines == best_by_brute_force(workspace, reverse, tmp_path)
+
+
+def test_one_line_for_each_line_whatever_it_holds(workspace: Workspace, reverse: Path) -> None:
+    lines = ["Ein Hund.", "", "Ein Mann. " * 40, " \t", "Ein Hund."]
+    stdin = "\n".join(lines).encode()
+    command = ("translate", "runs/tiny", *SEARCH)
+    outcome = workspace.call(*command, "--rerank-with", reverse, stdin=stdin)
+    assert outcome.code == 0, outcome.err
+    first, nothing, long, blank, last = outcome.lines
+    assert first == last
+    assert (nothing, blank) == ("", "")
+    # A line in parts cannot be scored as a pair: the search's own choice stays, with one warning.
+    plain = workspace.call(*command, stdin=stdin)
+    assert long == plain.lines[2]
+    assert outcome.err.count("warning") == plain.err.count("warning")
+
+
+def test_evaluation_of_what_is_reranked_is_kept_apart_from_the_models_own(
+    workspace: Workspace, reverse: Path, tmp_path: Path
+) -> None:
+    run = workspace.copy_run(tmp_path / "tiny")
+    flags = ("--rerank-with", reverse, "--rerank-weights", "0.3,2.5")
+    outcome = workspace.call("evaluate", run, *SEARCH, *flags, "--json")
+    assert outcome.code == 0, outcome.err
+    (folder,) = (run / "eval").glob("[!.]*")
+    assert folder.name.startswith("test-beam4-")
+    record = json.loads((folder / "scores.json").read_bytes())
+    assert record["reranked_by"]["run"] == "reverse"
+    assert record["search"]["rerank_weights"] == [0.3, 2.5]
+    assert "with" not in record
+    translated = workspace.call("translate", run, "-i", "corpus/test.de", *SEARCH, *flags)
+    assert (folder / "hyp.txt").read_text(encoding="utf-8") == translated.text
+    assert "rerank" not in (run / "README.md").read_text(encoding="utf-8")

@@ -1,21 +1,15 @@
 """`Searcher`: batches and threads change neither the translations nor their order."""
 
-import functools
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tiny import CPU, random_ids, randomised, tiny_model
 
 from mt_cli.config.schema import DecodingConfig
-from mt_cli.data.prepared import TrainingLengths
-from mt_cli.decoding.search import Hyp, Sampling
 from mt_cli.errors import ResourceError
-from mt_cli.model.attention_maps import attention_maps
+from mt_cli.model.inside import attention_maps
 from mt_cli.model.model import DecoderState, TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.translation.searcher import Searcher
@@ -24,28 +18,26 @@ FORBIDDEN = (PAD_ID, BOS_ID)
 MODEL = randomised(tiny_model(decoder_layers=3, output_bias=True), seed=24, std=0.4)
 LENGTHS = [1, 9, 3, 15, 2, 7, 4, 6, 12, 1, 5] * 2
 SOURCES = [row[:n] for row, n in zip(random_ids(22, 15).tolist(), LENGTHS, strict=True)]
-WARM = Sampling(temperature=1.5)
+WARM: dict[str, Any] = {"temperature": 1.5}
+NO_MEMORY = RuntimeError("can't allocate memory")  # as on a CPU
+every_search = pytest.mark.parametrize(
+    "search",
+    [{}, {"beam_size": 3, "length_penalty": 0.6}, WARM],
+    ids=["greedy", "beams", "samples"],
+)
 
 
-def searcher_of(
-    model: TranslationModel = MODEL,
-    *,
-    sampling: Sampling | None = None,
-    seed: int = 1,
-    **options: object,
-) -> Searcher:
-    return Searcher(
-        model,
-        DecodingConfig.model_validate(options),
-        runtime=CPU,
-        forbidden_ids=FORBIDDEN,
-        sampling=sampling,
-        seed=seed,
-    )
+def searcher_of(**options: object) -> Searcher:
+    config = DecodingConfig.model_validate(options)
+    return Searcher(MODEL, config, runtime=CPU, forbidden_ids=FORBIDDEN)
 
 
-def ids_of(found: Sequence[Sequence[Hyp]]) -> list[list[list[int]]]:
-    return [[hyp.ids for hyp in hyps] for hyps in found]
+def found(
+    searcher: Searcher, sources: Sequence[list[int]] = SOURCES, *, n_best: int = 1
+) -> list[list[list[int]]]:
+    """The ids of the hypotheses of each source."""
+    hyps_of_sources = searcher.search(sources, n_best=n_best, is_scored=n_best > 1)
+    return [[hyp.ids for hyp in hyps] for hyps in hyps_of_sources]
 
 
 @pytest.fixture
@@ -56,59 +48,14 @@ def three_threads() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@functools.cache
-def one_by_one() -> list[list[int]]:
-    return [searcher_of().best([source])[0] for source in SOURCES]
-
-
 @pytest.mark.usefixtures("three_threads")
 @pytest.mark.parametrize("batch_size", [0, 4, 1000])
-def test_batches_and_threads_change_nothing(batch_size: int) -> None:
-    assert searcher_of(batch_size=batch_size).best(SOURCES) == one_by_one()
-
-
-@pytest.mark.usefixtures("three_threads")
-@pytest.mark.parametrize("search", [{"beam_size": 3}, {"sampling": WARM}], ids=["beams", "samples"])
-def test_batches_and_threads_change_no_beam_and_no_sample(search: dict[str, Any]) -> None:
+@every_search
+def test_batches_and_threads_change_nothing(search: dict[str, Any], batch_size: int) -> None:
+    n_best = 2 if search else 1
     alone = searcher_of(batch_size=1, **search)
-    usual = [alone.n_best([source], n_best=2)[0] for source in SOURCES]
-    found = searcher_of(batch_size=4, **search).n_best(SOURCES, n_best=2)
-    assert ids_of(found) == ids_of(usual)
-
-
-@settings(max_examples=10)
-@given(st.lists(st.integers(0, len(SOURCES) - 1), max_size=20), st.integers(0, 5))
-def test_any_order_and_any_repetition_keep_each_in_its_place(
-    places: list[int], batch_size: int
-) -> None:
-    found = searcher_of(batch_size=batch_size).best([SOURCES[i] for i in places])
-    assert found == [one_by_one()[i] for i in places]
-
-
-UNBIASED = randomised(tiny_model(decoder_layers=3), seed=14, std=0.4)
-
-
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_no_translation_is_shorter_than_the_fewest_tokens(beam_size: int) -> None:
-    lengths = [len(hyp) for hyp in searcher_of(UNBIASED, beam_size=beam_size).best(SOURCES)]
-    assert min(lengths) < 8
-    searcher = searcher_of(UNBIASED, beam_size=beam_size, min_len=8)
-    limits = [searcher.limit(len(source)) for source in SOURCES]
-    for hyp, limit in zip(searcher.best(SOURCES), limits, strict=True):
-        assert min(8, limit) <= len(hyp) <= limit
-
-
-@pytest.mark.parametrize(
-    ("factor", "trained", "expected"),
-    [(None, 1.5, 7), (None, 2.0, 8), (0.0, 2.0, 4), (1.0, 2.0, 6), (9.0, 2.0, 15)],
-)
-def test_limit_is_that_of_the_config_or_else_of_training_and_at_most_the_models(
-    factor: float | None, trained: float, expected: int
-) -> None:
-    config = DecodingConfig(max_len_factor=factor, max_len_extra=4)
-    lengths = TrainingLengths(max_len_factor=trained)
-    searcher = Searcher(MODEL, config, runtime=CPU, forbidden_ids=FORBIDDEN, lengths=lengths)
-    assert searcher.limit(2) == expected
+    usual = [found(alone, [source], n_best=n_best)[0] for source in SOURCES]
+    assert found(searcher_of(batch_size=batch_size, **search), n_best=n_best) == usual
 
 
 def failing(
@@ -126,73 +73,37 @@ def failing(
 
 
 @pytest.mark.usefixtures("three_threads")
-@pytest.mark.parametrize(
-    ("failure", "expected"),
-    [(ValueError("broken"), ValueError), (RuntimeError("can't allocate memory"), ResourceError)],
-    ids=["an error", "no memory"],
-)
 def test_error_in_a_batch_surfaces_and_threads_are_as_before(
-    monkeypatch: pytest.MonkeyPatch, failure: Exception, expected: type[Exception]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    failing(monkeypatch, failure, where=lambda size: size <= 2)  # the last batch
-    with pytest.raises(expected):
-        searcher_of(batch_size=4).best(SOURCES)
+    failing(monkeypatch, NO_MEMORY, where=lambda size: size <= 2)  # the last batch
+    with pytest.raises(ResourceError):
+        found(searcher_of(batch_size=4))
     assert torch.get_num_threads() == 3
 
 
 @pytest.mark.usefixtures("three_threads")
-@pytest.mark.parametrize(
-    ("search", "error"),
-    [
-        ({}, torch.OutOfMemoryError("CUDA out of memory")),
-        ({"beam_size": 3, "length_penalty": 0.6}, RuntimeError("can't allocate memory")),
-        ({"sampling": WARM}, torch.OutOfMemoryError("CUDA out of memory")),
-    ],
-    ids=["greedy", "beams", "samples"],
-)
+@every_search
 def test_too_little_memory_gives_the_same_from_smaller_batches(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     search: dict[str, Any],
-    error: Exception,
 ) -> None:
-    expected = searcher_of(batch_size=16, **search).n_best(SOURCES, n_best=1)
-    failing(monkeypatch, error, where=lambda size: size > 4)
-    found = searcher_of(batch_size=16, **search).n_best(SOURCES, n_best=1)
-    assert ids_of(found) == ids_of(expected)
+    searcher = searcher_of(batch_size=16, **search)
+    expected = found(searcher)
+    failing(monkeypatch, NO_MEMORY, where=lambda size: size > 4)
+    assert found(searcher) == expected
     assert {record.levelname for record in caplog.records} == {"WARNING"}
-
-
-def test_seed_decides_the_samples() -> None:
-    first = searcher_of(sampling=WARM, seed=1).best(SOURCES)
-    assert first == searcher_of(sampling=WARM, seed=1).best(SOURCES)
-    assert first != searcher_of(sampling=WARM, seed=2).best(SOURCES)
 
 
 @pytest.mark.parametrize("batch_size", [0, 1, 4])
 def test_cross_attention_is_that_of_the_last_layer_but_one(batch_size: int) -> None:
-    found = searcher_of(batch_size=batch_size).cross_attention(SOURCES, one_by_one())
-    for source, hyp, weights in zip(SOURCES, one_by_one(), found, strict=True):
+    searcher = searcher_of(batch_size=batch_size)
+    hyps = [of_source[0] for of_source in found(searcher)]
+    maps = searcher.cross_attention(SOURCES, hyps)
+    for source, hyp, weights in zip(SOURCES, hyps, maps, strict=True):
         src_ids, tgt_in = torch.tensor([[*source, EOS_ID]]), torch.tensor([[BOS_ID, *hyp]])
-        maps = attention_maps(MODEL, src_ids, tgt_in)["cross"]
-        expected = maps[1, 0].mean(0)[: len(hyp), :-1]  # (T, S)
+        every_layer = attention_maps(MODEL, src_ids, tgt_in)["cross"]
+        expected = every_layer[1, 0].mean(0)[: len(hyp), :-1]  # (T, S)
         torch.testing.assert_close(torch.from_numpy(weights), expected)
         assert weights.argmax(-1).tolist() == expected.argmax(-1).tolist()
-
-
-@pytest.mark.usefixtures("three_threads")
-@pytest.mark.parametrize("beam_size", [1, 2], ids=["greedy", "beam"])
-def test_every_source_is_reported_once_by_the_callers_thread(beam_size: int) -> None:
-    reports: list[list[int]] = []
-    threads: set[int] = set()
-
-    def note(places: Sequence[int]) -> None:
-        reports.append(list(places))
-        threads.add(threading.get_ident())
-
-    searcher = searcher_of(beam_size=beam_size, batch_size=4)
-    found = searcher.n_best(SOURCES, n_best=1, on_done=note)
-    assert sorted(place for places in reports for place in places) == list(range(len(SOURCES)))
-    assert len(reports) == 6
-    assert threads == {threading.get_ident()}
-    assert ids_of(found) == ids_of(searcher.n_best(SOURCES, n_best=1))

@@ -1,0 +1,178 @@
+"""`mt-cli inspect`, `runs` and `plot`: what look at runs."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from mt_cli.cli.app import app, command
+from mt_cli.cli.flags import Checkpoint, RunPath
+from mt_cli.errors import UsageError
+from mt_cli.machine.terminal import print_result, table_text
+
+SENTENCE = "Ein Mann schläft auf einer Bank."
+
+
+@command(
+    app,
+    "inspect runs/sample",
+    "inspect runs/sample --shapes",
+    "inspect runs/sample --attention maps.png --head all",
+)
+def inspect(
+    run: RunPath,
+    as_json: bool,
+    shapes: Annotated[
+        bool,
+        typer.Option(
+            "--shapes", help="Send a sentence through the model and show its tensors' shapes."
+        ),
+    ] = False,
+    text: Annotated[
+        str | None,
+        typer.Option("--text", metavar="TEXT", help=f"Sentence, such as {SENTENCE!r}."),
+    ] = None,
+    attention: Annotated[
+        Path | None,
+        typer.Option(
+            "--attention",
+            metavar="FILE",
+            help="Draw the attention of --text, as .png or .svg; .json has numbers.",
+        ),
+    ] = None,
+    attention_of: Annotated[
+        Literal["encoder", "decoder", "cross"],
+        typer.Option(
+            "--attention-of",
+            help="Source to source, target to target, or target to source (cross).",
+        ),
+    ] = "cross",
+    layer: Annotated[
+        int | None,
+        typer.Option("--layer", min=1, metavar="N", help="Of --attention; by default the last."),
+    ] = None,
+    head: Annotated[
+        str, typer.Option("--head", metavar="N|mean|all", help="Of --attention.")
+    ] = "mean",
+    checkpoint: Checkpoint = "best",
+) -> None:
+    """Show a run, or a sentence inside its model."""
+    if attention is None and (attention_of, layer, head) != ("cross", None, "mean"):
+        raise UsageError("--attention-of, --layer and --head are options of --attention FILE")
+    from mt_cli.runs.run import check_is_there
+
+    check_is_there(run)
+    from mt_cli.look.inspect import describe_run, facts_as_text, shapes_as_text
+
+    if not shapes and attention is None:
+        if text is not None:
+            raise UsageError("--text: a sentence is shown by --shapes, or by --attention FILE")
+        facts = describe_run(run, checkpoint=checkpoint)
+        print_result(facts_as_text(facts), facts, as_json=as_json)
+        return
+    from mt_cli.look.attention import ENDINGS, Attention
+    from mt_cli.look.figures import check_ending
+    from mt_cli.model.inside import trace_shapes
+    from mt_cli.translation.translator import Translator
+
+    if attention is not None:
+        check_ending(attention, ENDINGS)
+    text = SENTENCE if text is None else text
+    if "\n" in text:
+        raise UsageError("one sentence is looked at; give one line with --text")
+    translator = Translator.load(run, checkpoint=checkpoint, device="cpu")
+    maps = Attention.of(translator, text)
+    pair = maps.pair
+    document: dict[str, object] = {"source": pair.source, "translation": pair.translation}
+    lines = []
+    if attention is not None:
+        maps.write(attention, attention_of, layer=layer, head=head)
+        document |= maps.as_json(attention_of, layer=layer, head=head)
+    if shapes:
+        traced = trace_shapes(translator.model, pair.src_ids, pair.tgt_in)
+        document["shapes"] = traced
+        lines.append(f"source  {' '.join(pair.src_tokens)}")
+        lines.append(f"target  {' '.join(pair.tgt_tokens)}")
+        lines.append(shapes_as_text(traced))
+    if lines or as_json:
+        print_result("\n".join(lines), document, as_json=as_json)
+
+
+SortKey = Literal["name", "bleu", "val_bleu", "chrf", "num_parameters", "minutes", "state"]
+
+
+@command(app, "runs", "runs experiments --sort bleu")
+def runs(
+    as_json: bool,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of run folders.")] = Path(
+        "runs"
+    ),
+    sort: Annotated[
+        SortKey,
+        typer.Option("--sort", help="What the runs are sorted by; scores have the best first."),
+    ] = "name",
+) -> None:
+    """List all runs in a folder, with their scores.
+
+    Also their sizes, times and states, and in what their configs differ.
+    """
+    from mt_cli.look.inspect import summarize_runs
+
+    found = summarize_runs(folder, sort=sort)
+    rows = []
+    for each in found:
+        rows.append(
+            (
+                each.folder.name,
+                each.state,
+                _number(each.val_bleu, 2),
+                _number(each.bleu, 2),
+                _number(each.chrf, 2),
+                f"{each.num_parameters / 1e6:.1f}M",
+                _number(each.minutes, 1),
+            )
+        )
+    head = ("run", "state", "val BLEU", "test BLEU", "chrF2", "size", "minutes")
+    lines = [table_text(head, rows, lefts=2)]
+    if any(each.differs for each in found):
+        lines += ["", "in the config, other than in most:"]
+    for each in found:
+        for key, value in each.differs.items():
+            shown = "not set" if value is None else json.dumps(value, ensure_ascii=False)
+            lines.append(f"  {each.folder.name}  {key} = {shown}")
+    if any(each.evaluation for each in found):
+        lines += ["", "test BLEU and chrF2 are the best of what was evaluated:"]
+        lines += [f"  {each.folder.name}  {each.evaluation}" for each in found if each.evaluation]
+    signatures: dict[str, None] = {}
+    for each in found:
+        signatures |= dict.fromkeys(each.signatures)
+    if signatures:
+        lines += ["", *signatures]
+    print_result("\n".join(lines), {"runs": found}, as_json=as_json)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+@command(app, "plot runs/sample -o curves.png", "plot runs/one runs/two -o curves.svg")
+def plot(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run folders, such as runs/sample, drawn together."),
+    ],
+    file: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="FILE", help="The picture to write: .png or .svg."),
+    ],
+    as_json: bool,
+) -> None:
+    """Draw loss, BLEU and learning rate of trainings.
+
+    Prints the picture's path; with --json, the curves too.
+    """
+    from mt_cli.look.figures import plot_runs
+
+    drawn = plot_runs(runs, output=file)
+    print_result(file, {"picture": file, "runs": drawn}, as_json=as_json)

@@ -1,0 +1,244 @@
+"""Text as people type it: without capitals or accents, with typing errors, several lines in one.
+
+Models are trained on noisy copies of pairs (`[data.augment]`) and measured on noisy test sets
+(`evaluate --noise`).
+"""
+
+import re
+import unicodedata
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mt_cli.config.schema import MORE, TRAIN, DataConfig, Language, NoiseKind
+from mt_cli.data.corpora import Corpus, ParallelText, RawPair
+from mt_cli.text.language import base_language, sentence_space
+from mt_cli.text.normalize import decode_line
+
+KEYBOARDS: Mapping[str, tuple[str, ...]] = {
+    "de": ("qwertzuiopü", "asdfghjklöä", "yxcvbnm"),
+    "en": ("qwertyuiop", "asdfghjkl", "zxcvbnm"),
+    "fr": ("azertyuiop", "qsdfghjklm", "wxcvbn"),
+    "ru": ("йцукенгшщзхъ", "фывапролджэ", "ячсмитьбю"),
+}
+"""The letters of a keyboard, row by row; other languages get the English one."""
+UMLAUTS = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"}
+NORDIC = {"æ": "ae", "ø": "oe", "å": "aa"}
+TRANSLITERATIONS: Mapping[str, Mapping[str, str]] = {
+    "de": UMLAUTS,
+    "da": NORDIC,
+    "nb": NORDIC,
+    "nn": NORDIC,
+    "no": NORDIC,
+}
+"""How a language spells letters that a keyboard lacks; otherwise they lose their accents."""
+WITHOUT_ACCENT = {
+    "ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "ð": "d", "đ": "d", "þ": "th", "ł": "l", "ı": "i",
+}  # fmt: skip
+"""Letters that Unicode does not decompose."""
+WORDS_PER_TYPO = 12
+TYPED_WORD = re.compile(r"[^\W\d_]{3,}")
+"""A word that is long enough to be recognized with an error in it."""
+FINAL_MARK = re.compile(r"\s*[.!?。！？।]+\s*$")
+
+
+def make_noise(text: str, kind: NoiseKind, lang: Language, rng: Random) -> str:
+    """`text`, in the language `lang`, with noise of this `kind`; `join` needs `joined_lines`."""
+    return NOISES[kind](text, lang, rng)
+
+
+def lower(text: str, lang: Language, rng: Random) -> str:
+    """Without capitals."""
+    return text.lower()
+
+
+def capitals(text: str, lang: Language, rng: Random) -> str:
+    """In capitals; ß becomes SS."""
+    return text.upper()
+
+
+def title(text: str, lang: Language, rng: Random) -> str:
+    """Each word with a capital."""
+    return re.sub(r"\S+", lambda word: word[0][:1].upper() + word[0][1:], text)
+
+
+def accents(text: str, lang: Language, rng: Random) -> str:
+    """In letters without accents: ä becomes ae in German, and a in Finnish."""
+    return "".join(_plain_letter(letter, base_language(lang)) for letter in text)
+
+
+def typos(text: str, lang: Language, rng: Random) -> str:
+    """With one typing error for each `WORDS_PER_TYPO` words that were begun."""
+    for _ in range(1 + len(text.split()) // WORDS_PER_TYPO):
+        words = [match.span() for match in TYPED_WORD.finditer(text)]
+        if not words:
+            break
+        begin, end = rng.choice(words)
+        place = rng.randrange(begin, end - 1)
+        text = text[:place] + _mistyped(text[place : place + 2], lang, rng) + text[place + 2 :]
+    return text
+
+
+def punctuation(text: str, lang: Language, rng: Random) -> str:
+    """Without its final mark, mostly; else with a space before it, or with a second one."""
+    match = FINAL_MARK.search(text)
+    if match is None:
+        return text
+    body = text[: match.start()]
+    mark = match[0].strip()
+    return rng.choice([body, body, f"{body} {mark}", f"{body}{mark}{mark}"])
+
+
+def mixed(text: str, lang: Language, rng: Random) -> str:
+    """In another case, mostly lower, and with one or two kinds of noise more."""
+    kinds = rng.sample((accents, typos, punctuation), rng.randint(1, 2))
+    kinds.append(rng.choice((lower, lower, lower, capitals)))
+    for make in kinds:
+        text = make(text, lang, rng)
+    return text
+
+
+NOISES: Mapping[NoiseKind, Callable[[str, Language, Random], str]] = {
+    "lower": lower,
+    "capitals": capitals,
+    "title": title,
+    "accents": accents,
+    "typos": typos,
+    "punctuation": punctuation,
+    "mixed": mixed,
+}
+"""The kinds that change one line."""
+
+
+def joined(lines: Iterable[str], lang: Language) -> str:
+    """Several lines as one."""
+    return sentence_space(lang).join(lines)
+
+
+def noisy_test_set(
+    sources: list[str], refs: list[str], kind: NoiseKind, *, src_lang: Language, tgt_lang: Language
+) -> tuple[list[str], list[str]]:
+    """The sources with noise of this `kind`, and their references.
+
+    It is the same each time. Of `join`, two neighbouring lines are one line on both sides.
+    """
+    if kind == "join":
+        of_src = [joined(lines, src_lang) for lines in _twos(sources)]
+        return of_src, [joined(lines, tgt_lang) for lines in _twos(refs)]
+    noisy = []
+    for number, source in enumerate(sources):
+        noisy.append(make_noise(source, kind, src_lang, Random(f"{kind} {number}")))
+    return noisy, refs
+
+
+def _twos(lines: list[str]) -> Iterator[list[str]]:
+    for begin in range(0, len(lines), 2):
+        yield lines[begin : begin + 2]
+
+
+def _mistyped(letters: str, lang: Language, rng: Random) -> str:
+    """Two letters with an error at the first: left out, doubled, swapped, or a key beside it."""
+    first, second = letters[0], letters[1]
+    neighbours = _keys_beside(first.lower(), base_language(lang))
+    errors = [second, first + first + second, second + first]
+    if neighbours:
+        key = rng.choice(neighbours)
+        errors.append((key.upper() if first.isupper() else key) + second)
+    return rng.choice(errors)
+
+
+@cache
+def _keys_beside(letter: str, language: str) -> str:
+    """The letters on the keys beside the one of `letter`; none if the keyboard lacks it."""
+    rows = KEYBOARDS.get(language, KEYBOARDS["en"])
+    for number, row in enumerate(rows):
+        place = row.find(letter)
+        if place >= 0:
+            beside = row[max(0, place - 1) : place] + row[place + 1 : place + 2]
+            for other in rows[max(0, number - 1) : number] + rows[number + 1 : number + 2]:
+                beside += other[place : place + 1]
+            return beside
+    return ""
+
+
+@cache
+def _plain_letter(letter: str, language: str) -> str:
+    """A letter without its accent; letters of other scripts than Latin stay."""
+    if letter.isascii():
+        return letter
+    known = {**WITHOUT_ACCENT, **TRANSLITERATIONS.get(language, {})}
+    plain = known.get(letter.lower())
+    if plain is not None:
+        return plain.capitalize() if letter.isupper() else plain
+    if "LATIN" not in unicodedata.name(letter, ""):
+        return letter
+    decomposed = unicodedata.normalize("NFD", letter)
+    return "".join(each for each in decomposed if not unicodedata.combining(each))
+
+
+MAX_JOINED = 3
+SEED = 1
+
+
+@dataclass(frozen=True)
+class NoisyPairs:
+    """Noisy copies of the pairs of some `parts` of a corpus.
+
+    Which pairs are copied, and how, depends on the part and the line alone. Of a pair that is left
+    out, nothing is copied.
+    """
+
+    parts: Mapping[str, ParallelText]
+    drops: Mapping[str, NDArray[np.uint8]]
+    """By part, for each line: 0 if its pair is kept. Of other parts, all pairs are copied."""
+    data: DataConfig
+
+    @staticmethod
+    def of(
+        corpus: Corpus, data: DataConfig, drops: Mapping[str, NDArray[np.uint8]]
+    ) -> "NoisyPairs | None":
+        """What `[data.augment]` adds to `corpus`; None if it is off.
+
+        Parts that are not made yet are not in `corpus`, and not copied.
+        """
+        if not data.augment.shares:
+            return None
+        names = [name if name == TRAIN else f"{MORE}{name}" for name in data.augment.parts]
+        return NoisyPairs({name: corpus[name] for name in names if name in corpus}, drops, data)
+
+    def __str__(self) -> str:
+        return f"noisy copies of {', '.join(map(str, self.parts.values()))}"
+
+    def pairs(self) -> Iterator[RawPair]:
+        """The copies, as raw lines."""
+        for number, name in enumerate(self.parts):
+            yield from self._copies(name, seed=f"{SEED} {number}")
+
+    def _copies(self, name: str, *, seed: str) -> Iterator[RawPair]:
+        latest: deque[RawPair] = deque(maxlen=MAX_JOINED)
+        drops = self.drops.get(name)
+        for number, pair in enumerate(self.parts[name].pairs()):
+            if drops is not None and drops[number]:
+                continue
+            latest.append(pair)
+            rng = Random(f"{seed} {number}")
+            for kind, share in self.data.augment.shares.items():
+                if rng.random() >= share:
+                    continue
+                if kind == "join":
+                    count = rng.randint(2, MAX_JOINED)
+                    if len(latest) >= count:
+                        yield self._joined(list(latest)[-count:])
+                else:
+                    src, tgt = pair
+                    yield make_noise(decode_line(src), kind, self.data.src_lang, rng).encode(), tgt
+
+    def _joined(self, pairs: Sequence[RawPair]) -> RawPair:
+        src = joined([decode_line(src) for src, _ in pairs], self.data.src_lang)
+        tgt = joined([decode_line(tgt) for _, tgt in pairs], self.data.tgt_lang)
+        return src.encode(), tgt.encode()

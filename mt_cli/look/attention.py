@@ -1,0 +1,135 @@
+"""`Attention`: how much each token attends to each other one, for a sentence and its translation.
+
+Letters: S source length, T target length, L layers, H heads.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from mt_cli.errors import UsageError
+from mt_cli.look.figures import PICTURES, Panel, check_ending, write_picture
+from mt_cli.machine.files import write_json
+from mt_cli.model.inside import MapKind, attention_maps
+from mt_cli.translation.translator import TeacherForced, Translator
+
+TITLES: Mapping[MapKind, str] = {
+    "encoder": "encoder self-attention",
+    "decoder": "decoder self-attention",
+    "cross": "cross-attention",
+}
+ENDINGS = (*PICTURES, ".json")
+"""Endings of the files that maps can be written to."""
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """The attention of one sentence and its translation."""
+
+    pair: TeacherForced
+    weights: Mapping[MapKind, Tensor]
+    """`encoder` (L, H, S, S), `decoder` (L, H, T, T), `cross` (L, H, T, S)."""
+
+    @classmethod
+    def of(cls, translator: Translator, line: str, *, target: str | None = None) -> "Attention":
+        """The attention when `line` is translated as `target`, in fp32.
+
+        By default, `target` is the translator's own translation; see `Translator.teacher_force`.
+        """
+        pair = translator.teacher_force(line, target=target)
+        maps = attention_maps(translator.model, pair.src_ids, pair.tgt_in)
+        return cls(pair, {kind: weights[:, 0].cpu() for kind, weights in maps.items()})
+
+    def labels(self, kind: MapKind) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Tokens of the rows, which attend, and of the columns, which are attended to.
+
+        A row of the cross-attention is labelled with the token that was predicted there.
+        """
+        if kind == "encoder":
+            return self.pair.src_tokens, self.pair.src_tokens
+        if kind == "decoder":
+            return self.pair.tgt_tokens, self.pair.tgt_tokens
+        return self.pair.predicted_tokens, self.pair.src_tokens
+
+    def maps(
+        self, kind: MapKind = "cross", *, layer: int | None = None, head: int | str = "mean"
+    ) -> dict[str, Panel]:
+        """The maps of `layer` (from 1; the last if None), by head: its number, or `mean`.
+
+        `head` is a number from 1, `mean` or `all`.
+
+        Raises:
+            UsageError: there is no such kind, layer or head.
+        """
+        if kind not in TITLES:
+            raise UsageError(f"kind {kind!r}: expected {', '.join(TITLES)}")
+        layer = self._layer(kind, layer)
+        weights = self.weights[kind][layer - 1].numpy()  # (H, queries, keys)
+        rows, columns = self.labels(kind)
+        panels = {"mean": Panel(f"mean of {len(weights)} heads", rows, columns, weights.mean(0))}
+        for number, of_head in enumerate(weights, 1):
+            panels[str(number)] = Panel(f"head {number}", rows, columns, of_head)
+        if head == "all":
+            return {name: panel for name, panel in panels.items() if name != "mean"}
+        if str(head) not in panels:
+            raise UsageError(f"head {head!r}: expected 1 to {len(weights)}, mean or all")
+        return {str(head): panels[str(head)]}
+
+    def as_json(
+        self, kind: MapKind = "cross", *, layer: int | None = None, head: int | str = "mean"
+    ) -> dict[str, object]:
+        """The content of a .json file with these maps."""
+        maps = []
+        for name, panel in self.maps(kind, layer=layer, head=head).items():
+            maps.append(
+                {
+                    "attention": kind,
+                    "layer": self._layer(kind, layer),
+                    "head": int(name) if name.isdecimal() else name,
+                    "rows": panel.rows,
+                    "columns": panel.columns,
+                    "weights": panel.values.tolist(),
+                }
+            )
+        return {"source": self.pair.source, "translation": self.pair.translation, "maps": maps}
+
+    def write(
+        self,
+        path: str | Path,
+        kind: MapKind = "cross",
+        *,
+        layer: int | None = None,
+        head: int | str = "mean",
+    ) -> None:
+        """Write a picture or JSON of these maps; the ending of `path` says which.
+
+        Raises:
+            UsageError: the ending is none of `ENDINGS`, or see `maps`.
+        """
+        path = Path(path)
+        check_ending(path, ENDINGS)
+        if path.suffix.lower() == ".json":
+            write_json(path, self.as_json(kind, layer=layer, head=head))
+            return
+        panels = self.maps(kind, layer=layer, head=head)
+        place = f"layer {self._layer(kind, layer)} of {len(self.weights[kind])}"
+        title = f"{TITLES[kind]}, {place}: rows attend to columns"
+        write_picture(path, list(panels.values()), title=title)
+
+    def _layer(self, kind: MapKind, layer: int | None) -> int:
+        """The number of a layer; the last if none is asked for."""
+        num_layers = len(self.weights[kind])
+        if layer is None:
+            return num_layers
+        if type(layer) is not int or not 1 <= layer <= num_layers:
+            raise UsageError(f"layer {layer!r}: expected 1 to {num_layers}")
+        return layer
+
+    def __repr__(self) -> str:
+        num_layers, num_heads = self.weights["cross"].shape[:2]
+        return (
+            f"<Attention of {self.pair.source!r} and {self.pair.translation!r}: {num_heads} heads "
+            f"in {len(self.weights['encoder'])} encoder and {num_layers} decoder layers>"
+        )

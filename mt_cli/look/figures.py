@@ -1,0 +1,300 @@
+"""Figures: curves of trainings, and grids of cells such as attention maps.
+
+Matplotlib is imported only to draw.
+"""
+
+import io
+import logging
+import math
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mt_cli.errors import DataError, UsageError
+from mt_cli.machine.files import write_atomically
+from mt_cli.runs.run import Run, number_in, open_run, read_metrics
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+log = logging.getLogger(__name__)
+
+PICTURES = (".png", ".svg")
+"""Endings of the files that can be drawn."""
+DOTS_PER_INCH = 150
+MAX_LABEL = 16
+"""Characters of a token that are shown."""
+CELL = 0.2
+"""Side of a cell with a legible label, in inches."""
+MAX_PANEL = 16.0
+"""Side of a panel, in inches; in larger ones, the cells shrink."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One grid."""
+
+    title: str
+    rows: Sequence[str]
+    """R labels."""
+    columns: Sequence[str]
+    """C labels."""
+    values: NDArray[np.float32]
+    """(R, C), from 0 to 1."""
+
+
+def check_ending(path: Path, endings: Sequence[str]) -> None:
+    """Refuse a file whose ending does not say how to draw, before any work is done.
+
+    Raises:
+        UsageError: the ending of `path` is none of `endings`.
+    """
+    if path.suffix.lower() not in endings:
+        raise UsageError(f"{path}: the file's ending says how to draw; use {', '.join(endings)}")
+
+
+def render(compose: Callable[[], "Figure"], ending: str) -> bytes:
+    """The figure from `compose` as the content of a file with this `ending`, one of `PICTURES`."""
+    image_format = ending.lower().removeprefix(".")
+    # No window system is needed, nor has to be installed, whatever the environment says.
+    backend = None if "matplotlib" in sys.modules else os.environ.pop("MPLBACKEND", None)
+    import matplotlib as mpl  # late: it takes a second, and few commands draw
+
+    if backend is not None:
+        os.environ["MPLBACKEND"] = backend
+    content = io.BytesIO()
+    # The same figure gives the same file: neither the user's settings nor the date matter.
+    metadata = {"Date": None} if image_format == "svg" else None
+    with mpl.rc_context(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        mpl.rcdefaults()
+        mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "mt_cli"})
+        compose().savefig(
+            content,
+            format=image_format,
+            dpi=DOTS_PER_INCH,
+            bbox_inches="tight",
+            metadata=metadata,
+        )
+    if image_format != "svg" and any("missing from font" in str(each.message) for each in caught):
+        log.warning(
+            "the picture's font lacks some of the letters; an .svg leaves them to its viewer"
+        )
+    return content.getvalue()
+
+
+def write_picture(path: Path, panels: Sequence[Panel], *, title: str) -> None:
+    """Write a picture of `panels` to `path`, whose ending is one of `PICTURES`."""
+    write_atomically(path, render(lambda: compose_panels(panels, title=title), path.suffix))
+
+
+def compose_panels(panels: Sequence[Panel], *, title: str) -> "Figure":
+    """A picture of `panels`, beside and below each other, all on one scale of colours."""
+    from matplotlib.figure import Figure
+
+    most_rows = max(len(panel.rows) for panel in panels)
+    most_columns = max(len(panel.columns) for panel in panels)
+    longest_label = 0
+    for panel in panels:
+        for label in (*panel.rows, *panel.columns):
+            longest_label = max(longest_label, len(short_label(label)))
+    cell = min(CELL, MAX_PANEL / max(most_rows, most_columns))
+    label_size = 0.5 * cell * longest_label
+    width = most_columns * cell + label_size + 0.3
+    height = most_rows * cell + label_size + 0.5
+
+    # The number of panels in a row that makes the picture's longer side shortest.
+    def longer_side(num_across: int) -> float:
+        return max(num_across * width, math.ceil(len(panels) / num_across) * height)
+
+    across = min(range(len(panels), 0, -1), key=longer_side)
+    down = math.ceil(len(panels) / across)
+    figure = Figure(figsize=(across * width + 1, down * height + 0.6), layout="constrained")
+    figure.suptitle(title, parse_math=False)
+    places = figure.subplots(down, across, squeeze=False).flatten().tolist()
+    highest = max(float(panel.values.max()) for panel in panels)
+    images = []
+    for ax, panel in zip(places, panels, strict=False):
+        images.append(_draw_panel(ax, panel, highest, cell))
+    for ax in places[len(panels) :]:
+        ax.remove()
+    figure.colorbar(images[0], ax=places[: len(panels)], shrink=0.6, pad=0.02)
+    return figure
+
+
+def _draw_panel(ax: "Axes", panel: Panel, highest: float, cell: float) -> "AxesImage":
+    image = ax.imshow(panel.values, cmap="Blues", vmin=0, vmax=highest, interpolation="nearest")
+    ax.set_anchor("N")
+    # A token may hold dollar signs, which are no formula here.
+    ax.set_xlabel(panel.title, fontsize=10, parse_math=False)
+    for axis, labels in ((ax.xaxis, panel.columns), (ax.yaxis, panel.rows)):
+        shown = [short_label(label) for label in labels]
+        axis.set_ticks(range(len(labels)), shown, parse_math=False)
+        axis.set_ticks(np.arange(0.5, len(labels) - 1), minor=True)
+    points = 50 * cell
+    ax.tick_params(length=0, labelsize=points, top=False, labeltop=True, labelbottom=False)
+    ax.tick_params(axis="x", labelrotation=90)
+    ax.tick_params(which="minor", length=0)
+    ax.grid(which="minor", color="white", linewidth=0.6)
+    for side in ax.spines.values():
+        side.set_edgecolor("lightgrey")
+    return image
+
+
+def short_label(label: str) -> str:
+    """`label`, cut to `MAX_LABEL` letters."""
+    return label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}…"
+
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+"""Of Okabe and Ito (2008): people who see few colours tell them apart, and so does a grey print."""
+
+
+MARKERS = "osD^vPX"
+"""One for each run, for prints without colours."""
+
+
+WIDTH, HEIGHT = 7.0, 8.5
+"""In inches: a page with margins."""
+
+
+MAX_MARKERS = 40
+"""Validations beyond which only some are marked."""
+
+
+Curve = list[tuple[float, float]]
+"""Steps, ascending, and values."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What a run measured of itself."""
+
+    name: str
+    bleu_signatures: tuple[str, ...]
+    """Of the points of `bleu`: one, unless sacreBLEU changed between two sessions."""
+    train_loss: Curve
+    """What is minimized, per target token: the smoothed loss."""
+    train_nll: Curve
+    """Negative log-likelihood per target token, in nats, with dropout: what `val_nll` compares
+    with.
+    """
+    lr: Curve
+    val_nll: Curve
+    """The same of the validation split, without dropout."""
+    bleu: Curve
+
+
+def curves_of(run: Run) -> Curves:
+    """The curves of `run`, named like its folder.
+
+    Raises:
+        DataError: its metrics are missing or damaged, or there are none yet.
+    """
+    path = run.metrics_path
+    records = read_metrics(path)
+    steps = [record for record in records if record["kind"] == "step"]
+    validations = [record for record in records if record["kind"] == "validation"]
+    if not steps and not validations:
+        raise DataError(f"{path}: no measurement yet; train on, or name a folder that train wrote")
+
+    def curve(of: Sequence[dict[str, object]], key: str) -> Curve:
+        return [
+            (number_in(each, "step", path=path), number_in(each, key, path=path)) for each in of
+        ]
+
+    return Curves(
+        name=run.folder.resolve().name,
+        bleu_signatures=tuple(
+            dict.fromkeys(str(each.get("bleu_signature")) for each in validations)
+        ),
+        train_loss=curve(steps, "loss"),
+        train_nll=curve(steps, "nll"),
+        lr=curve(steps, "lr"),
+        val_nll=curve(validations, "nll"),
+        bleu=curve(validations, "bleu"),
+    )
+
+
+def plot_runs(run_dirs: Sequence[Path], *, output: Path) -> list[Curves]:
+    """Draw the curves of all runs into `output`, which ends with one of `PICTURES`; return them.
+
+    Raises:
+        UsageError: the ending is another, or a folder is no run.
+        DataError: a run's metrics are missing or damaged, or there are none yet.
+    """
+    check_ending(output, PICTURES)
+    runs = [curves_of(open_run(run_dir)) for run_dir in run_dirs]
+    labels = labels_of(run_dirs)
+    write_atomically(output, render(lambda: compose(runs, labels=labels), output.suffix))
+    return runs
+
+
+def labels_of(run_dirs: Sequence[Path]) -> list[str]:
+    """A name for each of the folders: its own where no other has that, else its path."""
+    names = [run_dir.resolve().name for run_dir in run_dirs]
+    return [
+        name if names.count(name) == 1 else os.path.normpath(run_dir)
+        for name, run_dir in zip(names, run_dirs, strict=True)
+    ]
+
+
+def compose(runs: Sequence[Curves], *, labels: Sequence[str]) -> "Figure":
+    """A figure with loss, BLEU and learning rate against the step, one colour for each run."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+    loss, bleu, rate = figure.subplots(3, 1, sharex=True, height_ratios=(4, 3, 2))
+    for number, (curves, label) in enumerate(zip(runs, labels, strict=True)):
+        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        _draw(loss, curves.train_nll, colour, label=f"{label}, train", style=":")
+        _draw(loss, curves.val_nll, colour, label=f"{label}, val", marker=marker)
+        _draw(bleu, curves.bleu, colour, label=label, marker=marker)
+        _draw(rate, curves.lr, colour, label=label)
+    # A score never travels without its signature.
+    signatures = dict.fromkeys(signature for curves in runs for signature in curves.bleu_signatures)
+    scored = "\n".join(f"val BLEU {signature}" for signature in signatures) or "no validation yet"
+    loss.set_ylabel("nats per target token")
+    loss.set_title("negative log-likelihood (train: with dropout)", fontsize=10)
+    bleu.set_ylabel("BLEU")
+    bleu.set_title(scored, fontsize=10, parse_math=False)
+    rate.set_ylabel("learning rate")
+    rate.set_xlabel("step")
+    for axes in (loss, bleu, rate):
+        axes.grid(color="0.9")
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    rate.set_ylim(bottom=0)
+    rate.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+    bleu.set_ylim(bottom=0)
+    legend = figure.legend(
+        handles=loss.get_lines(), loc="outside lower center", ncols=2, fontsize=9
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a folder's name may hold dollar signs
+    return figure
+
+
+def _draw(
+    axes: "Axes", curve: Curve, colour: str, *, label: str, style: str = "-", marker: str = ""
+) -> None:
+    axes.plot(
+        [step for step, _ in curve],
+        [value for _, value in curve],
+        color=colour,
+        linestyle=style,
+        linewidth=1.4,
+        marker=marker,
+        markersize=4,
+        markevery=max(1, len(curve) // MAX_MARKERS),
+        label=label,
+    )

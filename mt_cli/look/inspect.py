@@ -1,0 +1,283 @@
+"""`inspect` and `runs`: what is in a run folder and its model, and all runs in a table."""
+
+import json
+import logging
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from statistics import mode
+
+from mt_cli.config.load import differences, flat, parse_config
+from mt_cli.config.schema import TRAIN, VAL, Config
+from mt_cli.data.prepared import open_prepared
+from mt_cli.errors import DataError, MtCliError, UsageError
+from mt_cli.evaluation.kept import WEIGHTS, kept_scores, validation_of
+from mt_cli.machine.files import MANIFEST, is_locked, read_json
+from mt_cli.model.inside import ModuleShapes
+from mt_cli.model.model import Shape, num_parameters
+from mt_cli.runs.checkpoint import MODEL
+from mt_cli.runs.run import ENVIRONMENT, POINTERS, SCORES, STATUS, Run, open_run
+from mt_cli.text import SPECIALS
+from mt_cli.text.tokenizers import Tokenizer
+
+log = logging.getLogger(__name__)
+
+PARTS: Mapping[str, str] = {
+    "source_embedding": r"src_embedding\.",
+    "target_embedding": r"tgt_embedding\.",
+    "source_positions": r"src_positions\.",
+    "target_positions": r"tgt_positions\.",
+    "encoder_self_attention": r"backend\.encoder\.layers\.\d+\.self_attn\.",
+    "encoder_feed_forward": r"backend\.encoder\.layers\.\d+\.linear",
+    "encoder_norms": r"backend\.encoder\..*\bnorm",
+    "decoder_self_attention": r"backend\.decoder\.layers\.\d+\.self_attn\.",
+    "decoder_cross_attention": r"backend\.decoder\.layers\.\d+\.multihead_attn\.",
+    "decoder_feed_forward": r"backend\.decoder\.layers\.\d+\.linear",
+    "decoder_norms": r"backend\.decoder\..*\bnorm",
+    "output_layer": r"output\.",
+}
+"""Which parameters belong to a part of the model, by their names."""
+NUM_ENTRIES = 10
+"""Vocabulary entries that are shown of each side."""
+
+Description = dict[str, dict[str, object]]
+"""Facts by name, by section; JSON can hold it."""
+
+
+def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Description:
+    """What the run in `run_dir` is and has reached, with the hashes of `checkpoint`.
+
+    Raises:
+        UsageError: there is no such run or checkpoint (one that has none yet is described without).
+        DataError: a file is missing or altered.
+    """
+    run = open_run(run_dir)
+    name = None
+    if run.checkpoints and (checkpoint not in POINTERS or run.pointer(checkpoint)):
+        name = run.resolve_checkpoint(checkpoint)
+    weights = {}
+    if name is not None:
+        weights[f"{name}/{MODEL}"] = run.weights_sha256(name)
+    status = run.read_facts(STATUS)
+    status.pop("best_score", None)  # the validation has it, with its signature
+    scores: dict[str, object] = {}
+    if validation := validation_of(run, name):
+        shown = {key: validation.get(key) for key in ("nll", "bleu", "bleu_signature")}
+        scores[f"val, step {validation['step']}"] = shown
+    for folder in run.kept_evaluations():
+        record = read_json(folder / SCORES)
+        if record.get("checkpoint") != name or record.get(WEIGHTS) in weights.values():
+            scores[folder.name] = record
+    tokenizers = run.tokenizers
+    vocabulary: dict[str, object] = {
+        "kind": tokenizers.kind,
+        "joint": tokenizers.joint,
+        "src_entries": tokenizers.src.vocab_size,
+        "tgt_entries": tokenizers.tgt.vocab_size,
+        "src_first": _first_entries(tokenizers.src),
+    }
+    if not tokenizers.joint:
+        vocabulary["tgt_first"] = _first_entries(tokenizers.tgt)
+    inputs = {}
+    with suppress(DataError, OSError):  # the run's data may be gone
+        prepared = open_prepared(Path(run.manifest.prepared.folder), verify=False)
+        if prepared.sha256 == run.manifest.prepared.sha256:
+            inputs = prepared.manifest.inputs
+    return {
+        "run": {"folder": str(run_dir), "checkpoint": name, **status},
+        "parameters": parameters_by_part(run.parameter_shapes),
+        "vocabulary": vocabulary,
+        "scores": scores,
+        "data": {
+            "prepared_folder": run.manifest.prepared.folder,
+            "prepared_sha256": run.manifest.prepared.sha256,
+            **inputs,
+        },
+        "sha256": {**run.manifest.sha256, **weights},
+        "environment": run.read_facts(ENVIRONMENT),
+        "config": run.config.model_dump(mode="json"),
+    }
+
+
+def parameters_by_part(shapes: Mapping[str, Shape]) -> dict[str, object]:
+    """Number of parameters of each part, and in `total`; a shared one counts for the first part."""
+    counts = Counter(dict.fromkeys(PARTS, 0))
+    for name, shape in shapes.items():
+        part = next((part for part, names in PARTS.items() if re.match(names, name)), "other")
+        counts[part] += math.prod(shape)
+    return {**counts, "total": sum(counts.values())}
+
+
+def _first_entries(tokenizer: Tokenizer) -> list[str]:
+    """The most frequent words or the first learnt subwords, without special symbols and bytes."""
+    entries = tokenizer.tokens(range(len(SPECIALS), tokenizer.vocab_size))
+    return [entry for entry in entries if not re.fullmatch(r"<0x[0-9A-F]{2}>", entry)][:NUM_ENTRIES]
+
+
+def facts_as_text(description: Description) -> str:
+    """For people: one section after the other, and of the config what is not its default."""
+    sections = {name: facts for name, facts in description.items() if name != "config" and facts}
+    changed = differences(Config(), parse_config(description["config"]))
+    not_default = {path: own for path, (_, own) in changed.items() if own not in ("", None)}
+    sections["config, where it is not the default"] = not_default
+    blocks = []
+    for name, facts in sections.items():
+        margin = max(map(len, facts), default=0)
+        rows = [f"  {key:<{margin}}  {_value(value)}" for key, value in facts.items()]
+        blocks.append("\n".join([name, *rows]))
+    return "\n\n".join(blocks)
+
+
+def _value(value: object) -> str:
+    match value:
+        case {"bleu": {"score": float(score), "signature": signature}, **others}:
+            checkpoint = others.get("checkpoint", "of an unnamed checkpoint")
+            return f"BLEU {score:.2f}  {signature}  {checkpoint}"
+        case {"bleu": float(score), "bleu_signature": signature, "nll": float(nll)}:
+            return f"BLEU {score:.2f}  {signature}  nll {nll:.4f}"
+        case int() if not isinstance(value, bool):
+            return f"{value:,}"
+        case dict():
+            return ", ".join(f"{name} {_value(each)}" for name, each in value.items())
+        case list():
+            return "  ".join(_value(each) for each in value)
+    return str(value)
+
+
+def shapes_as_text(traced: Sequence[ModuleShapes]) -> str:
+    """A row for each module: its name, and the shapes that go in and come out."""
+    rows = []
+    for module in traced:
+        name = module["name"].removeprefix("backend.")
+        rows.append((name, "  ".join(map(_shape, module["inputs"])), _shape(module["output"])))
+    names = max(len(name) for name, _, _ in rows)
+    inputs = max(len(shapes) for _, shapes, _ in rows)
+    return "\n".join(f"{name:<{names}}  {shapes:<{inputs}}  {out}" for name, shapes, out in rows)
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape))
+
+
+BEST_FIRST = ("bleu", "val_bleu", "chrf")
+"""What is sorted with the best first."""
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run in a line."""
+
+    folder: Path
+    state: str
+    """That of status.json; `killed` if it says `running` and nobody is at work there."""
+    step: int | None
+    val_bleu: float | None
+    """Of the best checkpoint, when it was validated."""
+    bleu: float | None
+    """Of the best checkpoint on its first test split, by the best search that was evaluated."""
+    chrf: float | None
+    """chrF2 of the same translations."""
+    evaluation: str | None
+    """The folder in `eval/` of both."""
+    signatures: list[str]
+    num_parameters: int
+    minutes: float | None
+    """Of training."""
+    differs: dict[str, object]
+    """Config keys whose value is not the most common one among these runs; None means not set."""
+
+
+def summarize_runs(folder: Path, *, sort: str = "name") -> list[RunSummary]:
+    """A summary of each run in `folder`; damaged ones are left out with a warning.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found: list[RunSummary] = []
+    configs = []
+    for path in sorted(folder.glob(f"[!.]*/{MANIFEST}")):
+        try:
+            run = open_run(path.parent)
+            found.append(_summary(run))
+            configs.append(run.config)
+        except (MtCliError, OSError) as error:
+            log.warning("left out: %s", error)
+    if not found:
+        what = "no run in it" if folder.exists() else "no such folder"
+        raise UsageError(f"{folder}: {what}; mt-cli train CONFIG makes a run in runs/")
+    for summary, differs in zip(found, _uncommon_values(configs), strict=True):
+        summary.differs.update(differs)
+    if sort == "name":
+        return found
+    known = [each for each in found if getattr(each, sort) is not None]
+    unknown = [each for each in found if getattr(each, sort) is None]
+    known.sort(key=lambda each: getattr(each, sort), reverse=sort in BEST_FIRST)
+    return known + unknown
+
+
+def _summary(run: Run) -> RunSummary:
+    status = run.read_facts(STATUS)
+    checkpoint = run.best_checkpoint
+    validation = validation_of(run, checkpoint)
+    signatures = [str(validation["bleu_signature"])] if "bleu_signature" in validation else []
+    tests = [split for split in run.config.data.splits if split not in (TRAIN, VAL)]
+    scores = [
+        score
+        for score in kept_scores(run, checkpoint=checkpoint)
+        if tests and score.split == tests[0]
+    ]
+    bleus = [score for score in scores if score.metric == "bleu"]
+    best = max(bleus, key=lambda score: score.score, default=None)
+    chrf = None
+    if best is not None:
+        signatures = [best.signature]
+        for score in scores:
+            if score.metric == "chrf" and score.evaluation == best.evaluation:
+                chrf = score.score
+                signatures.append(score.signature)
+    state = str(status.get("state") or "unknown")
+    if state == "running" and not is_locked(run.folder):
+        state = "killed"
+    step = status.get("step")
+    seconds = _number(status, "elapsed_s")
+    return RunSummary(
+        folder=run.folder,
+        state=state,
+        step=step if isinstance(step, int) else None,
+        val_bleu=_number(validation, "bleu"),
+        bleu=None if best is None else best.score,
+        chrf=chrf,
+        evaluation=None if best is None else best.evaluation,
+        signatures=signatures,
+        num_parameters=num_parameters(run.parameter_shapes),
+        minutes=None if seconds is None else seconds / 60,
+        differs={},
+    )
+
+
+def _number(record: Mapping[str, object], key: str) -> float | None:
+    """The number under `key`, if there is one."""
+    value = record.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    # Python reads integers of any size from JSON, and Infinity too.
+    return float(value) if abs(value) < sys.float_info.max else None
+
+
+def _uncommon_values(configs: Sequence[Config]) -> list[dict[str, object]]:
+    """For each config, its values that are not the most common ones of their keys."""
+    all_values = [flat(config) for config in configs]
+    uncommon: list[dict[str, object]] = [{} for _ in configs]
+    for key in dict.fromkeys(chain.from_iterable(all_values)):
+        texts = [json.dumps(values.get(key)) for values in all_values]
+        most_common = mode(texts)
+        for found, values, text in zip(uncommon, all_values, texts, strict=True):
+            if text != most_common:
+                found[key] = values.get(key)
+    return uncommon

@@ -1,0 +1,545 @@
+"""`config new`: a config that suits a corpus, and validation and test pairs cut off it."""
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mt_cli.config.load import command_line, dump_config, parse_config
+from mt_cli.config.schema import (
+    TRAIN,
+    VAL,
+    Column,
+    Config,
+    DataConfig,
+    FilesConfig,
+    ModelConfig,
+    TrainingConfig,
+    is_utf8,
+)
+from mt_cli.data.checks import log_problems
+from mt_cli.data.corpora import Corpus, ParallelText, RawPair, SideFiles, files_of, find_corpus
+from mt_cli.data.prepare import warn_of_leaks
+from mt_cli.data.readers import named_kind, tmx_languages, without_packing
+from mt_cli.data.scan import text_options
+from mt_cli.errors import DataError, UsageError
+from mt_cli.machine.files import (
+    built_beside,
+    check_outside,
+    check_replaceable,
+    locked,
+    remove,
+    write_atomically,
+)
+from mt_cli.machine.terminal import visible
+from mt_cli.runs.run import open_run, run_with_tokenizer
+from mt_cli.text.language import language_named
+from mt_cli.text.normalize import Hashes, decode_line, gist, hash_texts, normalize, strip_line_end
+from mt_cli.text.tokenizers import Tokenizers, learn_tokenizers, sampled
+
+log = logging.getLogger(__name__)
+
+MAX_WORDS = 50_000
+"""Distinct words that are counted; more make no difference to any key, and take memory."""
+SAMPLE_SIZE = 10_000
+"""Pairs that are tokenized."""
+PADDING = 1.08
+"""Tokens of a batch with padding, over those without: as batches of like lengths have it."""
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class CorpusSize:
+    """Training pairs with text on both sides, counted in one pass."""
+
+    num_pairs: int
+    num_bytes: int
+    """Of both sides, normalized, in UTF-8."""
+    num_words: int
+    """Distinct words of both sides, `MAX_WORDS` at most."""
+    num_letters: int
+    """Distinct characters of both sides."""
+    sample: list[Pair]
+    """Some of the pairs, normalized."""
+
+
+def measure(pairs: Iterable[RawPair]) -> CorpusSize:
+    """Read `pairs` once and count."""
+    num_bytes = 0
+    num_pairs = 0
+    words: set[str] = set()
+    letters: set[str] = set()
+
+    def counted() -> Iterator[Pair]:
+        nonlocal num_bytes, num_pairs
+        for raw_src, raw_tgt in pairs:
+            src = normalize(decode_line(raw_src))
+            tgt = normalize(decode_line(raw_tgt))
+            if not src or not tgt:
+                continue
+            num_pairs += 1
+            num_bytes += len(src.encode()) + len(tgt.encode())
+            letters.update(src, tgt)
+            if len(words) < MAX_WORDS:
+                words.update(src.split(), tgt.split())
+            yield src, tgt
+
+    sample = sampled(counted(), SAMPLE_SIZE, seed=0)
+    num_letters = len(letters - {" "})
+    return CorpusSize(num_pairs, num_bytes, min(len(words), MAX_WORDS), num_letters, sample)
+
+
+@dataclass(frozen=True)
+class TokenCount:
+    """Tokens of an epoch, as far as a sample tells."""
+
+    num_pairs: int
+    num_tokens: int
+    """Of both sides together."""
+    num_wider_tokens: int
+    """Of the wider side of each pair, `</s>` included: what fills batches."""
+
+    def updates(self, tokens_per_batch: int) -> int:
+        """Updates of an epoch."""
+        return max(1, math.ceil(PADDING * self.num_wider_tokens / tokens_per_batch))
+
+
+def count_tokens(
+    config: Config, size: CorpusSize, tokenizers: Tokenizers | None = None
+) -> TokenCount:
+    """The tokens of the pairs that `config` trains on, of this `size`.
+
+    Without `tokenizers`, they are learned from the sample.
+
+    Raises:
+        DataError: no pair of the sample is trained on.
+    """
+    if tokenizers is None:
+        tokenizers = learn_tokenizers(size.sample, config.tokenizer, text_options(config.data))
+    src_ids = tokenizers.src.encode([src for src, _ in size.sample])
+    tgt_ids = tokenizers.tgt.encode([tgt for _, tgt in size.sample])
+    lengths = [(len(src), len(tgt)) for src, tgt in zip(src_ids, tgt_ids, strict=True)]
+    kept = [pair for pair in lengths if max(pair) <= config.data.max_len]
+    if not kept:
+        raise DataError("no pair is left to train on: each is empty, or too long for data.max_len")
+    times = size.num_pairs / len(size.sample)
+    num_tokens = sum(map(sum, kept))
+    num_wider = sum(max(pair) + 1 for pair in kept)
+    return TokenCount(round(len(kept) * times), round(num_tokens * times), round(num_wider * times))
+
+
+BYTES_PER_TOKEN = 3
+"""About, before a vocabulary is learned. Chinese and Japanese letters have three bytes each."""
+SPECIAL_ENTRIES = 260
+"""Bytes and special symbols, which every subword vocabulary has."""
+MIN_MERGES = 100
+MIN_TOKENS_PER_BATCH = 256
+MIN_UPDATES_PER_EPOCH = 8
+"""Of a small corpus, so that its epochs differ."""
+NUM_VALIDATIONS = 20
+"""In a training: enough to see how it goes, and few enough to cost little."""
+FINE_TUNING = 0.25
+"""Share of the updates, and of the learning rate, that a trained model gets on further data."""
+
+Tables = dict[str, dict[str, object]]
+"""Keys and values by section."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Keys for corpora of up to `max_tokens`, both sides together."""
+
+    max_tokens: float
+    vocab_size: int
+    d_model: int
+    num_heads: int
+    encoder_layers: int
+    decoder_layers: int
+    d_ff: int
+    dropout: float
+    tokens_per_batch: int
+    peak_lr: float
+    num_updates: int
+    """Updates after which such a model has mostly learnt what there is."""
+
+
+# The third row is configs/multi30k-strong.toml, the last the base model of Vaswani et al. (2017).
+# Few pairs want few subwords (Sennrich and Zhang 2019), each of which must occur often enough to be
+# learnt, and much dropout (measured: docs/experiments.md).
+RECIPES = (
+    Recipe(60_000, 800, 128, 4, 2, 2, 512, 0.3, 1024, 3e-3, 1_500),
+    Recipe(400_000, 1_000, 128, 4, 2, 2, 512, 0.3, 2048, 3e-3, 2_700),
+    Recipe(3_000_000, 8_000, 192, 6, 4, 4, 512, 0.3, 2048, 2.5e-3, 7_000),
+    Recipe(30_000_000, 16_000, 256, 8, 5, 5, 1024, 0.3, 4096, 1.5e-3, 18_000),
+    Recipe(math.inf, 32_000, 512, 8, 6, 6, 2048, 0.1, 8192, 7e-4, 100_000),
+)
+
+
+def recipe_for(size: CorpusSize) -> Recipe:
+    """The recipe for a corpus of a size."""
+    num_tokens = size.num_bytes // BYTES_PER_TOKEN
+    return next(recipe for recipe in RECIPES if num_tokens <= recipe.max_tokens)
+
+
+def model_tables(size: CorpusSize, recipe: Recipe, parent: Config | None = None) -> Tables:
+    """Keys of [tokenizer] and [model] for a new model, or those that a `parent`'s weights fix."""
+    if parent is not None:
+        return {
+            "tokenizer": parent.tokenizer.model_dump(mode="json", exclude_none=True),
+            "model": parent.model.model_dump(mode="json", exclude_none=True),
+        }
+    # No more entries than the corpus has words, and enough to spell them.
+    spelling = SPECIAL_ENTRIES + size.num_letters
+    vocab_size = max(spelling + MIN_MERGES, min(recipe.vocab_size, spelling + size.num_words))
+    model = {key: value for key, value in asdict(recipe).items() if key in ModelConfig.model_fields}
+    return {"tokenizer": {"vocab_size": vocab_size}, "model": model}
+
+
+def training_table(
+    recipe: Recipe, count: TokenCount, parent: Config | None = None
+) -> dict[str, object]:
+    """Keys of [training] for pairs with so many tokens, or to go on from `parent`'s weights."""
+    num_updates = recipe.num_updates
+    peak_lr = recipe.peak_lr
+    if parent is not None:
+        num_updates = round(num_updates * FINE_TUNING)
+        peak_lr = parent.training.peak_lr * FINE_TUNING
+    # A multiple of 64 that makes enough batches of a small corpus.
+    tokens_per_batch = count.num_tokens // 2 // MIN_UPDATES_PER_EPOCH // 64 * 64
+    tokens_per_batch = max(MIN_TOKENS_PER_BATCH, min(recipe.tokens_per_batch, tokens_per_batch))
+    per_epoch = count.updates(tokens_per_batch)
+    max_epochs = max(3, math.ceil(num_updates / per_epoch))
+    total = max_epochs * per_epoch
+    return {
+        "max_epochs": max_epochs,
+        "tokens_per_batch": tokens_per_batch,
+        "peak_lr": float(f"{peak_lr:.2g}"),
+        "validate_every": max(50, total // NUM_VALIDATIONS // 10 * 10),
+        "log_every": min(TrainingConfig().log_every, max(10, total // 100)),
+    }
+
+
+TEST = "test"
+
+
+def new_config(
+    files: Mapping[str, FilesConfig],
+    *,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
+    parent: Path | None = None,
+    output: Path | None = None,
+    overwrite: bool = False,
+) -> tuple[str, dict[str, int]]:
+    """Write a config for the parallel `files` by split, or for the bundled sample without any.
+
+    Returns its text, and how many pairs each split has that was cut off the corpus: if `val` or
+    `test` is missing, it is cut off the training pairs, into a folder beside `output`. With a
+    `parent` run, the config continues from that run's weights, with its tokenizer.
+
+    Raises:
+        UsageError: a place is taken, a name is not UTF-8, or a flag is missing.
+        DataError: the files are missing, do not align, or hold too few pairs.
+    """
+    if output is not None:
+        _check_output(output, overwrite=overwrite)
+    trained = None if parent is None else open_run(parent).config
+    data = DataConfig()
+    cut_sizes: dict[str, int] = {}
+    undo = ExitStack()
+    if files:
+        if TRAIN not in files:
+            raise UsageError("--val and --test need training pairs: --train SRC TGT")
+        languages = _languages(files[TRAIN], src_lang, tgt_lang)
+        files = {name: _by_language(pair, languages) for name, pair in files.items()}
+        data = _data_config(files, languages)
+        corpus = find_corpus(data)
+        given = {name: pair for name, pair in corpus.items() if name in files}
+        examples = log_problems(given, data)
+        warn_of_leaks(given, data)
+        missing = [name for name in (VAL, TEST) if name not in files]
+        if missing:
+            cut_files, cut_sizes = _cut_off(
+                corpus, missing, languages, output=output, overwrite=overwrite
+            )
+            data = _data_config({**files, **cut_files}, languages)
+            undo.callback(remove, data.files[TRAIN].src[0].parent)
+        log.info("%s", examples)
+    with undo:
+        config, count = _sized(data, trained, parent)
+        undo.pop_all()
+    text = f"{_header(config, count, output, cut_sizes)}\n{dump_config(config, only_set=True)}"
+    if output is not None:
+        write_atomically(output, text.encode())
+    log.info("training: about %s updates", f"{_total_steps(config, count):,}")
+    return text, cut_sizes
+
+
+def _check_output(output: Path, *, overwrite: bool) -> None:
+    if not is_utf8(output):
+        raise UsageError(f"{output}: its name is not UTF-8; rename it")
+    if output.is_dir():
+        raise UsageError(f"{output} is a folder; name a file, such as {output / 'mine.toml'}")
+    if output.exists() and not overwrite:
+        raise UsageError(f"{output} exists; --overwrite replaces it, --output names another")
+
+
+def _sized(
+    data: DataConfig, trained: Config | None, parent: Path | None
+) -> tuple[Config, TokenCount]:
+    """A config for the pairs of `data`, or one to continue from the `parent` run."""
+    corpus = find_corpus(data)
+    size = measure(corpus[TRAIN].pairs())
+    recipe = recipe_for(size)
+    tables: Tables = {
+        "data": {
+            "corpus": data.corpus,
+            "src_lang": data.src_lang,
+            "tgt_lang": data.tgt_lang,
+            **data.model_dump(mode="json", exclude_defaults=True),
+        },
+        "training": {},
+        **model_tables(size, recipe, trained),
+    }
+    if trained is not None:
+        tables["tokenizer"]["from_run"] = str(parent)
+        tables["training"]["init_from"] = str(parent)
+        tables["data"] |= {"lowercase": trained.data.lowercase, "max_len": trained.data.max_len}
+    config = parse_config(tables, origin="config new")
+    with_tokenizer = run_with_tokenizer(config)  # raises if a parent's does not suit
+    tokenizers = None if with_tokenizer is None else with_tokenizer.tokenizers
+    count = count_tokens(config, size, tokenizers)
+    tables["training"] |= training_table(recipe, count, trained)
+    return parse_config(tables, origin="config new"), count
+
+
+def _data_config(files: Mapping[str, FilesConfig], languages: tuple[str, str]) -> DataConfig:
+    """[data] for `files`; the training pairs stand for `val` until it is cut off them."""
+    named = {TRAIN: files[TRAIN], VAL: files[TRAIN], **files}
+    src_lang, tgt_lang = languages
+    data = {
+        "corpus": "files",
+        "splits": list(named),
+        "files": {name: pair.model_dump(mode="json") for name, pair in named.items()},
+        "src_lang": src_lang,
+        "tgt_lang": tgt_lang,
+    }
+    return parse_config({"data": data}, origin="config new").data
+
+
+def _languages(train: FilesConfig, src_lang: str | None, tgt_lang: str | None) -> tuple[str, str]:
+    """The languages given, or else those in the names of files or columns.
+
+    Raises:
+        UsageError: one is neither given nor named.
+    """
+    src = src_lang or _language_of(train.src[0], train.src_column, place=0)
+    tgt = tgt_lang or _language_of(train.tgt[0], train.tgt_column, place=1)
+    if src is not None and tgt is not None:
+        return src, tgt
+    advice = []
+    if src is None:
+        advice.append("--src-lang de")
+    if tgt is None:
+        advice.append("--tgt-lang en")
+    path = train.src[0] if src is None else train.tgt[0]
+    raise UsageError(
+        f"{path}: no language in its name, such as .de; add for example {' '.join(advice)}"
+    )
+
+
+def _by_language(files: FilesConfig, languages: tuple[str, str]) -> FilesConfig:
+    """`files`, of which a translation memory is read by its languages, whichever comes first."""
+    if named_kind(files.src[0]) != "tmx" or files.src_column is not None:
+        return files
+    src_lang, tgt_lang = languages
+    return files.model_copy(update={"src_column": src_lang, "tgt_column": tgt_lang})
+
+
+def _language_of(path: Path, column: Column | None, *, place: int) -> str | None:
+    """The language in a column's name, as `translation.es`, or in a file's, as `train.es.gz`.
+
+    Of a translation memory, it is the language of its first unit in this `place`.
+    """
+    if column is None and named_kind(path) == "tmx":
+        return next(iter(tmx_languages(path)[place:]), None)
+    return language_named(column if isinstance(column, str) else without_packing(path).name)
+
+
+def _cut_off(
+    corpus: Corpus,
+    missing: list[str],
+    languages: tuple[str, str],
+    *,
+    output: Path | None,
+    overwrite: bool,
+) -> tuple[dict[str, FilesConfig], dict[str, int]]:
+    """The files of the splits that the training pairs are cut into, and how many pairs each has."""
+    if output is None:
+        flags = " and ".join(f"--{name} SRC TGT" for name in missing)
+        raise UsageError(
+            f"{' and '.join(missing)} will be cut off: say where with --output, or give {flags}"
+        )
+    folder = output.with_name(f"{output.stem}-corpus")
+    src, tgt = languages
+    if src == tgt:
+        src, tgt = "src", "tgt"
+    names = {split: (f"{split}.{src}", f"{split}.{tgt}") for split in (TRAIN, *missing)}
+    check_replaceable(
+        folder,
+        is_wanted=overwrite,
+        is_own=_was_cut_off,
+        kind="a folder of splits that were cut off",
+        ways_out="--overwrite replaces it, --output names another place",
+    )
+    check_outside(folder, files_of(corpus).values(), way_out="name another place with --output")
+    with locked(folder), built_beside(folder) as partial:
+        paths = {}
+        for split, (src_name, tgt_name) in names.items():
+            paths[split] = (partial / src_name, partial / tgt_name)
+        counts = cut_off(corpus[TRAIN], paths)
+    sizes = {split: counts[split] for split in names}
+    log.info("%s  %s", folder, "  ".join(f"{name} {n:,} pairs" for name, n in sizes.items()))
+    for reason in (REPEATED, EMPTY):
+        if counts[reason]:
+            log.info("%d pairs left out, %s", counts[reason], reason)
+    cut_files = {}
+    for split, (src_name, tgt_name) in names.items():
+        cut_files[split] = FilesConfig(src=(folder / src_name,), tgt=(folder / tgt_name,))
+    return cut_files, sizes
+
+
+def _was_cut_off(folder: Path) -> bool:
+    """Whether `folder` has two files of splits or more, whichever those were, and nothing else."""
+    if not folder.is_dir():
+        return False
+    stems = [path.stem for path in folder.iterdir()]
+    return stems.count(TRAIN) == 2 and all(stem in (TRAIN, VAL, TEST) for stem in stems)
+
+
+def _total_steps(config: Config, count: TokenCount) -> int:
+    training = config.training
+    per_epoch = count.updates(training.tokens_per_batch)
+    return per_epoch * training.max_epochs
+
+
+def _header(
+    config: Config, count: TokenCount, output: Path | None, cut_sizes: Mapping[str, int]
+) -> str:
+    """Comment lines that say what the config is for and how to use it."""
+    place = output or Path("mine.toml")
+    lines = [
+        f"{config.data.src_lang} to {config.data.tgt_lang}, sized by mt-cli config new for "
+        f"{count.num_pairs:,} training pairs:",
+        f"about {count.num_tokens:,} tokens, {_total_steps(config, count):,} updates.",
+    ]
+    if cut_sizes:
+        splits = ", ".join(f"{name} {size:,}" for name, size in cut_sizes.items())
+        lines.append(f"The splits were cut off one corpus: {splits} pairs.")
+    lines.append("docs/config.md explains every key. To use it:")
+    for command in ("prepare", "train"):
+        lines.append(f"  {command_line(command, place)}")
+    return "".join(f"# {visible(line)}\n" for line in lines)
+
+
+SHARE = 0.05
+MIN_PAIRS = 50
+MAX_PAIRS = 2000
+"""Pairs of a split: fewer give a score that says little, more cost training pairs and time."""
+MAX_SHARE = 0.1
+"""Of a small corpus."""
+MIN_CORPUS = 20
+"""Pairs that differ on both sides, without which there is nothing to cut off."""
+REPEATED = "whose source or target is in a held-out pair"
+EMPTY = "because a side is empty"
+"""Why pairs are left out."""
+
+
+def cut_off(corpus: ParallelText, files: Mapping[str, tuple[Path, Path]]) -> Counter[str]:
+    """Write the pairs of `corpus` to the `files` of `train` and the new splits; count each split's.
+
+    A pair stays out of training if its source or its target is that of a held-out pair, whatever
+    its case, spaces and final marks. Pairs that are left out are counted as `REPEATED` or `EMPTY`.
+
+    Raises:
+        DataError: the corpus is too small, or its files do not align.
+    """
+    keys = []
+    for src, tgt in corpus.pairs():
+        keys += [_key(src), _key(tgt)]
+    hashes = hash_texts(keys).reshape(-1, 2)  # (N, 2)
+    del keys
+    is_filled = (hashes != hash_texts([""])).all(axis=1)
+    new_splits = [name for name in files if name != TRAIN]
+    split_of = _choose(hashes, is_filled, new_splits, origin=corpus.src)
+    held_out = hashes[sorted(split_of)]
+    is_repeated = np.isin(hashes[:, 0], held_out[:, 0]) | np.isin(hashes[:, 1], held_out[:, 1])
+    counts: Counter[str] = Counter()
+    changed = DataError(f"{corpus.src}: changed while it was read; try again")
+    with ExitStack() as stack:
+        opened = {}
+        for name, (src_path, tgt_path) in files.items():
+            src_file = stack.enter_context(src_path.open("wb"))
+            opened[name] = (src_file, stack.enter_context(tgt_path.open("wb")))
+        for i, (src, tgt) in enumerate(corpus.pairs()):
+            if i == len(hashes):
+                raise changed
+            if not is_filled[i]:
+                name = EMPTY
+            elif i in split_of:
+                name = split_of[i]
+            else:
+                name = REPEATED if is_repeated[i] else TRAIN
+            counts[name] += 1
+            if name in opened:
+                src_file, tgt_file = opened[name]
+                src_file.write(strip_line_end(src) + b"\n")
+                tgt_file.write(strip_line_end(tgt) + b"\n")
+    if counts.total() < len(hashes):
+        raise changed
+    if not counts[TRAIN]:
+        raise DataError(f"{corpus.src}: every pair repeats a held-out one")
+    return counts
+
+
+def _key(line: bytes) -> str:
+    return gist(normalize(decode_line(line)))
+
+
+def _choose(
+    hashes: Hashes, is_filled: NDArray[np.bool_], names: Sequence[str], *, origin: SideFiles
+) -> dict[int, str]:
+    """The split of each held-out pair: random pairs, of which no two share a side."""
+    src, tgt = hashes[is_filled].T
+    num_different = min(len(np.unique(src)), len(np.unique(tgt)))
+    size = num_held_out(num_different)
+    chosen: dict[int, str] = {}
+    src_seen: set[int] = set()
+    tgt_seen: set[int] = set()
+    # In order of hash, source first, then target: the choice does not depend on the file's order.
+    for i in np.lexsort((hashes[:, 1], hashes[:, 0])).tolist():
+        if len(chosen) == size * len(names):
+            break
+        src_hash, tgt_hash = hashes[i].tolist()
+        if is_filled[i] and src_hash not in src_seen and tgt_hash not in tgt_seen:
+            src_seen.add(src_hash)
+            tgt_seen.add(tgt_hash)
+            chosen[i] = names[len(chosen) // size]
+    if num_different < MIN_CORPUS or len(chosen) < size * len(names):
+        raise DataError(
+            f"{origin}: only {num_different} different pairs, of {MIN_CORPUS} needed to cut any off"
+        )
+    return chosen
+
+
+def num_held_out(num_pairs: int) -> int:
+    """Pairs of a held-out split, of `num_pairs` that differ."""
+    wanted = min(MAX_PAIRS, max(MIN_PAIRS, round(num_pairs * SHARE)))
+    return max(1, min(wanted, int(num_pairs * MAX_SHARE)))
