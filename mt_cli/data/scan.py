@@ -28,6 +28,8 @@ DUPLICATE = "duplicates"
 REASONS = (KEPT, EMPTY, "copies", "max_ratio", "languages", DUPLICATE)
 """Why a pair is left out: a side is empty, or a key of [data.filter]; arrays hold their places."""
 PAIRS_PER_JOB = 2000
+COUNTED_PER_JOB = 200
+"""Of these pairs, so many tell how many sentences are in a line: counting takes longest."""
 Pair = tuple[str, str]
 
 
@@ -65,7 +67,7 @@ class SplitStatistics:
     pair_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     """Of each pair that is kept, eight bytes a pair; of its source, the gist."""
     num_sentences: Counter[int] = field(default_factory=Counter)
-    """Sources that are kept, by their number of sentences."""
+    """Some of the sources that are kept, by their number of sentences."""
     pairs: list[Pair] = field(default_factory=list)
     """Kept pairs, normalized, or a sample of them; empty unless tokenizers are learned."""
 
@@ -157,9 +159,10 @@ def scan_pairs(
         reasons.append(REASONS.index(reason))
         if reason == KEPT:
             kept.append((src, tgt))
-            # Counted in the case of the file, as when a line is translated.
-            sentences = split_sentences(normalize(decode_line(raw_src)), options.src_lang)
-            found.num_sentences[len(sentences)] += 1
+            if len(kept) <= COUNTED_PER_JOB:
+                # In the case of the file, as when a line is translated.
+                sentences = split_sentences(normalize(decode_line(raw_src)), options.src_lang)
+                found.num_sentences[len(sentences)] += 1
     found.drops = np.array(reasons, np.uint8)
     found.src_hashes = hash_texts(gist(src) for src, _ in kept)
     found.pair_hashes = hash_texts(f"{src}\n{tgt}" for src, tgt in kept)
