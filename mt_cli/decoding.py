@@ -83,13 +83,14 @@ class Rules:
         tail = hyps[:, T - n + 1 :].unsqueeze(1)  # (R, 1, n-1)
         return windows[..., -1], (windows[..., :-1] == tail).all(-1)
 
-    def masker(self, device: torch.device) -> Callable[[Tensor, Tensor], Tensor]:
-        """A function that masks in `logits` (R, V), in place, what may not follow `hyps` (R, T)."""
+    def masker(self, device: torch.device) -> Callable[[Tensor, Sequence[Tensor]], Tensor]:
+        """A function that masks in `logits` (R, V), in place, what may not follow T times (R,)."""
         forbidden_ids = self.forbidden_on(device)
 
-        def mask(logits: Tensor, hyps: Tensor) -> Tensor:
+        def mask(logits: Tensor, so_far: Sequence[Tensor]) -> Tensor:
             logits.index_fill_(1, forbidden_ids, -torch.inf)
-            mask_(logits, self.repeated_ids(hyps))
+            if self.no_repeat_ngram and so_far:
+                mask_(logits, self.repeated_ids(torch.stack(list(so_far), 1)))
             return logits
 
         return mask
@@ -200,8 +201,8 @@ class SearchState(Protocol):
 
 Step = Callable[[Tensor, Any], Tensor]
 """Gives logits (M, N, V) after the latest ids (M, N) of the beams, and advances the state."""
-ChooseNext = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Gives the next ids (M,) from logits (M, V), the ids so far (M, T) and the sentences (M,)."""
+ChooseNext = Callable[[Tensor, Sequence[Tensor], Tensor], Tensor]
+"""Gives the next ids (M,) from logits (M, V), the T ids (M,) so far, and the sentences (M,)."""
 
 
 def greedy_search(
@@ -223,39 +224,42 @@ def greedy_search(
     if choose is None:
         mask = rules.masker(max_lens.device)
 
-        def choose(logits: Tensor, hyps: Tensor, _rows: Tensor) -> Tensor:
-            return argmax(mask(logits, hyps))
+        def choose(logits: Tensor, so_far: Sequence[Tensor], _rows: Tensor) -> Tensor:
+            return argmax(mask(logits, so_far))
 
+    B = len(max_lens)
     check_every = STEPS_BETWEEN_CHECKS[max_lens.device.type]
     limits = max_lens  # (M,)
-    is_live = torch.ones_like(limits, dtype=torch.bool)  # (M,)
-    rows = torch.arange(len(limits), device=limits.device)  # (M,): which sentence each live row is
-    ids = torch.full_like(limits, rules.bos_id)  # (M,)
-    hyps = limits.new_full((len(limits), _longest(limits)), rules.eos_id)  # (M, longest)
-    found = hyps.clone()  # (B, longest)
     lowest_limit = min(limits.tolist(), default=0)
-    for length in range(hyps.shape[1]):
-        ids = choose(step(ids.unsqueeze(1), state).squeeze(1), hyps[:, :length], rows)
-        hyps[:, length] = ids
-        if (length + 1) % check_every:
+    rows = torch.arange(B, device=limits.device)  # (M,): which sentence each live row is
+    has_ended = torch.zeros_like(limits, dtype=torch.bool)  # (M,)
+    ids = torch.full_like(limits, rules.bos_id)  # (M,)
+    so_far: list[Tensor] = []  # the ids of the live rows at each position, (M,)
+    found = limits.new_full((B, _longest(limits)), rules.eos_id)  # (B, longest)
+    for length in range(1, found.shape[1] + 1):
+        ids = choose(step(ids.unsqueeze(1), state).squeeze(1), so_far, rows)
+        so_far.append(ids)
+        has_ended |= ids == rules.eos_id
+        if length >= lowest_limit:
+            has_ended |= limits <= length
+        if length % check_every:
             continue
-        is_live &= (hyps[:, length + 1 - check_every : length + 1] != rules.eos_id).all(1)
-        if length + 1 >= lowest_limit:
-            is_live &= length + 1 < limits
-        num_live = int(is_live.sum())
-        if num_live == 0:
+        num_ended = sum(has_ended.tolist())
+        if num_ended == len(rows):
             break
-        if len(rows) - num_live <= SHARE_THAT_STAYS * len(rows):
+        if num_ended <= SHARE_THAT_STAYS * len(rows):
             continue
-        kept = _compacted_rows(is_live)
-        found[rows] = hyps
+        kept = _compacted_rows(~has_ended)
+        hyps = torch.stack(so_far, 1)
+        found[rows, :length] = hyps
+        so_far = list(hyps[kept].unbind(1))
         rows = rows[kept]
         ids = ids[kept]
-        hyps = hyps[kept]
         limits = limits[kept]
-        is_live = is_live[kept]
+        has_ended = has_ended[kept]
         state.select(kept)
-    found[rows] = hyps
+    if so_far:
+        found[rows, : len(so_far)] = torch.stack(so_far, 1)
     return [
         _until(rules.eos_id, hyp[:limit])
         for hyp, limit in zip(found.tolist(), max_lens.tolist(), strict=True)
@@ -412,7 +416,7 @@ class _Beams:
 
 def _compacted_rows(is_live: Tensor) -> Tensor:
     """Rows that `is_live` (M,) marks; the last of them fill the gaps, so that few have to move."""
-    num_live = int(is_live.sum())
+    num_live = sum(is_live.tolist())
     rows = torch.arange(num_live, device=is_live.device)
     if num_live == len(is_live):
         return rows
@@ -459,8 +463,8 @@ def sample_search(
     is_live = torch.ones(len(max_lens), dtype=torch.bool, device=device)
     mask = rules.masker(device)
 
-    def choose(logits: Tensor, so_far: Tensor, rows: Tensor) -> Tensor:
-        length = so_far.shape[1]
+    def choose(logits: Tensor, so_far: Sequence[Tensor], rows: Tensor) -> Tensor:
+        length = len(so_far)
         logits = logits.float()
         normalizer = logits.logsumexp(-1)
         logits = mask(logits, so_far)

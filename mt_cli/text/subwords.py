@@ -69,15 +69,14 @@ class SubwordTokenizer:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each normalized text; never those of special symbols."""
-        return self._processor.encode([_escape(text) for text in texts], num_threads=1)
+        # One by one: for a list, SentencePiece starts a thread, which takes as long as ten texts.
+        return [self._processor.encode(_escape(text)) for text in texts]
 
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of ids; a control character spelled by byte pieces is left out."""
-        visible = []
-        for ids in sequences:
-            visible.append([int(i) for i in ids if i not in INVISIBLE_IDS])
         texts = []
-        for escaped in self._processor.decode(visible):
+        for ids in sequences:
+            escaped = self._processor.decode([int(i) for i in ids if i not in INVISIBLE_IDS])
             text = _ESCAPED.sub(lambda found: UNESCAPED[found[0]], escaped)
             texts.append(normalize(text))  # text that was encoded stays as it is
         return texts

@@ -33,6 +33,7 @@ from mt_cli.machine.process import MEMORY, shortage
 from mt_cli.model.cpu_kernels import transpose_weights_
 from mt_cli.model.inside import attention_maps
 from mt_cli.model.model import Ensemble, TranslationModel
+from mt_cli.model.one_sentence import OneSentenceModel
 from mt_cli.runs.run import Run
 from mt_cli.text import BOS_ID, EOS_ID
 from mt_cli.translation.lines import forbidden_ids
@@ -141,7 +142,9 @@ class Searcher(Engine):
         runtime: Runtime,
         forbidden_ids: Ids,
         lengths: TrainingLengths | None = None,
+        for_one_sentence: OneSentenceModel | None = None,
     ) -> None:
+        """`for_one_sentence` is the same model, for greedy search over one."""
         super().__init__(
             config,
             device=str(runtime.device),
@@ -154,6 +157,7 @@ class Searcher(Engine):
         self._rules = Rules(
             BOS_ID, EOS_ID, tuple(forbidden_ids), no_repeat_ngram=config.no_repeat_ngram
         )
+        self._for_one_sentence = for_one_sentence
         self._threads = runtime.threads or torch.get_num_threads()
         # Kept, because every new thread takes memory that is not given back.
         self._pool = ThreadPoolExecutor(
@@ -173,12 +177,15 @@ class Searcher(Engine):
             for model in models:
                 transpose_weights_(model)
         joint = models[0] if len(models) == 1 else Ensemble(models).eval()
+        joint.to(runtime.device)
+        for_one_sentence = None if runtime.precision != "fp32" else OneSentenceModel.of(joint)
         return cls(
-            joint.to(runtime.device),
+            joint,
             config,
             runtime=runtime,
             forbidden_ids=forbidden_ids(runs[0].tokenizers, config),
             lengths=runs[0].manifest.lengths,
+            for_one_sentence=for_one_sentence,
         )
 
     def search(
@@ -261,19 +268,22 @@ class Searcher(Engine):
         """The hypotheses of one batch."""
         config = self.config
         lens = [self.limit(len(ids)) for ids in sources]
-        step = self._model.step
-        self._model.eval()
+        if self._model.training:
+            self._model.eval()
         with self.runtime.inference():
             if config.temperature:
                 return self._samples(sources, lens, n_best=n_best)
             limits = torch.tensor(lens, device=self.runtime.device)
-            state = self._model.start(self._with_ends(sources))
+            src_ids = self._with_ends(sources)
             if config.beam_size == 1 and not is_scored:
-                found = greedy_search(step, state, limits, self._rules)
+                model: TranslationModel | Ensemble | OneSentenceModel = self._model
+                if len(sources) == 1 and self._for_one_sentence is not None:
+                    model = self._for_one_sentence
+                found = greedy_search(model.step, model.start(src_ids), limits, self._rules)
                 return [[Hyp(ids, 0.0, 0.0)] for ids in found]
             return beam_search(
-                step,
-                state,
+                self._model.step,
+                self._model.start(src_ids),
                 limits,
                 self._rules,
                 beam_size=config.beam_size,

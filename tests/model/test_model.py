@@ -77,6 +77,16 @@ def test_steps_equal_the_teacher_forced_forward(model: TranslationModel) -> None
     assert_same(steps(model, tgt, start(model, src)), logits_of(model, src, tgt))
 
 
+@torch.no_grad()
+def test_many_sources_are_encoded_in_parts(
+    model: TranslationModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mt_cli.model.model.ENCODED_TOGETHER", 14)
+    src = random_ids(7, 9, lengths=[9, 7, 8, 4, 1, 2, 5])
+    tgt = with_bos(random_ids(7, 3, seed=1))
+    assert_same(steps(model, tgt, start(model, src)), logits_of(model, src, tgt))
+
+
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_bf16_is_close_to_fp32(backend: str, norm: str) -> None:
     model = randomised(tiny_model(backend, norm=norm, decoder_layers=2), std=0.25)

@@ -11,6 +11,7 @@ from mt_cli.config.schema import DecodingConfig
 from mt_cli.errors import ResourceError
 from mt_cli.model.inside import attention_maps
 from mt_cli.model.model import DecoderState, TranslationModel
+from mt_cli.model.one_sentence import OneSentenceModel
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.translation.searcher import Searcher
 
@@ -29,7 +30,8 @@ every_search = pytest.mark.parametrize(
 
 def searcher_of(**options: object) -> Searcher:
     config = DecodingConfig.model_validate(options)
-    return Searcher(MODEL, config, runtime=CPU, forbidden_ids=FORBIDDEN)
+    alone = OneSentenceModel.of(MODEL)
+    return Searcher(MODEL, config, runtime=CPU, forbidden_ids=FORBIDDEN, for_one_sentence=alone)
 
 
 def found(
@@ -78,7 +80,7 @@ def test_error_in_a_batch_surfaces_and_threads_are_as_before(
 ) -> None:
     failing(monkeypatch, NO_MEMORY, where=lambda size: size <= 2)  # the last batch
     with pytest.raises(ResourceError):
-        found(searcher_of(batch_size=4))
+        found(searcher_of(batch_size=4, beam_size=2))
     assert torch.get_num_threads() == 3
 
 

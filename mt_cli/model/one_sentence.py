@@ -1,0 +1,174 @@
+"""Greedy search over one sentence on a CPU: the decoder's step in NumPy, for a single position.
+
+Such a step is some fifty small operations. Around each of them PyTorch spends one to three
+microseconds and NumPy a third of that (docs/experiments.md). So `DecoderLayer` is repeated here for
+vectors, without batch, beams, masks and dropout. Norms, activations, softmax and the output layer
+are PyTorch's, on the same memory.
+
+Letters: S source length, T target length so far, D d_model, H heads, K head size, V target
+vocabulary.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mt_cli.model.model import TranslationModel
+from mt_cli.model.scratch import ScratchBackend, norm_function
+from mt_cli.model.transformer import DecoderLayer
+
+Array = NDArray[np.float32]
+Function = Callable[[Array], Array]
+LARGEST_MATRIX = 1 << 18
+"""Numbers in a matrix up to which calls take long beside products. Far larger ones NumPy would
+multiply on all cores, whatever number of threads was asked for.
+"""
+FIRST_ROOM = 16
+"""Positions that the cache has room for at first."""
+
+
+class OneSentenceModel:
+    """A model with our own backend, for greedy search over one sentence at a time."""
+
+    def __init__(self, model: TranslationModel, decoder: nn.Module) -> None:
+        """The weights of `model`, whose decoder is `decoder`, may change, but only in place."""
+        self._model = model
+        self._layers = [LayerArrays(layer) for layer in cast("list[DecoderLayer]", decoder.layers)]
+        self._norm = _on_arrays(norm_function(cast("nn.Module", decoder.norm)))
+        self._embedding = model.tgt_embedding.weight.detach().numpy()
+        self._positions = model.tgt_positions.weight.detach().numpy()
+        self._output = partial(F.linear, weight=model.output.weight, bias=model.output.bias)
+
+    @classmethod
+    def of(cls, model: nn.Module) -> "OneSentenceModel | None":
+        """`model` for one sentence; None if it is not of a kind and size that gains by it."""
+        backend: object = getattr(model, "backend", None)
+        if not isinstance(model, TranslationModel) or type(backend) is not ScratchBackend:
+            return None
+        is_small = max(each.numel() for each in backend.parameters()) <= LARGEST_MATRIX
+        return cls(model, backend.decoder) if is_small and model.output.weight.is_cpu else None
+
+    def start(self, src_ids: Tensor) -> "OneSentenceState":
+        """Encode `src_ids` (1, S) for a search."""
+        memory, _ = self._model.encode(src_ids)
+        return OneSentenceState([layer.start(memory) for layer in self._layers])
+
+    def step(self, ids: Tensor, state: "OneSentenceState") -> Tensor:
+        """Logits (1, 1, V) of the token after `ids` (1, 1). Advances `state`."""
+        x = self._embedding[int(ids)] * self._model.scale
+        x += self._positions[state.length]
+        for layer, cache in zip(self._layers, state.caches, strict=True):
+            x = layer.step(x, cache, state.length)
+        state.length += 1
+        return self._output(torch.from_numpy(self._norm(x))).view(1, 1, -1)
+
+
+class OneSentenceState:
+    """Keys and values of all layers."""
+
+    def __init__(self, caches: list["LayerCache"]) -> None:
+        self.caches = caches
+        self.length = 0
+
+    def select(self, sentences: Tensor) -> None:
+        """Keep the only sentence."""
+
+    def reorder(self, parents: Tensor) -> None:
+        """Let the only beam continue itself."""
+
+
+class LayerCache:
+    """Keys and values of one layer."""
+
+    def __init__(self, memory: Array) -> None:
+        self.memory = memory
+        """Those of the source, (2, H, S, K)."""
+        _, H, _, K = memory.shape
+        self.past = np.empty((2, H, FIRST_ROOM, K), np.float32)
+        """Those of the target so far, and room for more."""
+
+    def append(self, kv: Array, length: int) -> Array:
+        """All keys and values (2, H, T, K), after those of position `length`, (2, H, K)."""
+        if length == self.past.shape[2]:
+            self.past = np.concatenate([self.past, np.empty_like(self.past)], axis=2)
+        self.past[:, :, length] = kv
+        return self.past[:, :, : length + 1]
+
+
+class LayerArrays:
+    """A decoder layer for one position."""
+
+    def __init__(self, layer: DecoderLayer) -> None:
+        self_attn = layer.self_attn
+        cross_attn = layer.multihead_attn
+        D = cross_attn.out_proj.in_features
+        self._is_pre_norm = layer.is_pre_norm
+        self._num_heads = self_attn.num_heads
+        self._project_all = _linear(self_attn.in_proj_weight, self_attn.in_proj_bias)
+        self._project_past = _linear(self_attn.out_proj.weight, self_attn.out_proj.bias)
+        self._project_query = _linear(cross_attn.in_proj_weight[:D], cross_attn.in_proj_bias[:D])
+        self._keys_and_values = cross_attn.project_memory
+        self._project_memory = _linear(cross_attn.out_proj.weight, cross_attn.out_proj.bias)
+        self._linear1 = _linear(layer.linear1.weight, layer.linear1.bias)
+        self._linear2 = _linear(layer.linear2.weight, layer.linear2.bias)
+        self._activation = _on_arrays(layer.activation)
+        self._norm1 = _on_arrays(norm_function(layer.norm1))
+        self._norm2 = _on_arrays(norm_function(layer.norm2))
+        self._norm3 = _on_arrays(norm_function(layer.norm3))
+
+    def start(self, memory: Tensor) -> LayerCache:
+        """The cache before the first step over `memory` (1, S, D)."""
+        return LayerCache(torch.cat(self._keys_and_values(memory)).numpy())
+
+    def step(self, x: Array, cache: LayerCache, length: int) -> Array:
+        """Output (D,) for `x` (D,) at position `length`."""
+
+        def attend_to_past(y: Array) -> Array:
+            packed = self._project_all(y).reshape(3, self._num_heads, -1)  # (3, H, K)
+            k, v = cache.append(packed[1:], length)
+            return self._project_past(_attention(packed[0], k, v))
+
+        def attend_to_memory(y: Array) -> Array:
+            q = self._project_query(y).reshape(self._num_heads, -1)
+            return self._project_memory(_attention(q, *cache.memory))
+
+        x = self._residual(x, self._norm1, attend_to_past)
+        x = self._residual(x, self._norm2, attend_to_memory)
+        return self._residual(x, self._norm3, self._feed_forward)
+
+    def _feed_forward(self, x: Array) -> Array:
+        return self._linear2(self._activation(self._linear1(x)))
+
+    def _residual(self, x: Array, norm: Function, sublayer: Function) -> Array:
+        return x + sublayer(norm(x)) if self._is_pre_norm else norm(x + sublayer(x))
+
+
+def _attention(q: Array, k: Array, v: Array) -> Array:
+    """`q` (H, K) attends to `k` and `v`, each (H, T, K): (D,)."""
+    scores = np.matmul(k, q[:, :, None])  # (H, T, 1)
+    scores *= 1 / math.sqrt(q.shape[1])
+    weights = torch.from_numpy(scores).softmax(1).numpy()
+    return np.matmul(weights.transpose(0, 2, 1), v).reshape(-1)
+
+
+def _linear(weight: Tensor, bias: Tensor) -> Function:
+    matrix = weight.detach().t().numpy()
+    offset = bias.detach().numpy()
+
+    def apply(x: Array) -> Array:
+        y = np.matmul(x, matrix)  # np.dot would copy a matrix whose rows are padded
+        y += offset
+        return y
+
+    return apply
+
+
+def _on_arrays(function: Callable[[Tensor], Tensor]) -> Function:
+    return lambda x: function(torch.from_numpy(x)).numpy()
