@@ -91,13 +91,23 @@ def _serve(
 
 
 def machine(args: argparse.Namespace) -> str:
-    """What is measured on, in a line, and the precision that training chooses there."""
+    """What is measured on, in a line, and the precision that training may use there."""
     from mt_cli.machine.device import choose_runtime, describe_machine, set_up_process
 
     set_up_process(threads=args.threads)
     facts = describe_machine(choose_runtime(device=args.device))
-    facts["training in"] = facts.pop("precision")
-    names = ("processor", "cpu", "amx", "cores", "device", "gpu", "threads", "training in", "torch")
+    facts["training may use"] = facts.pop("precision")
+    names = (
+        "processor",
+        "cpu",
+        "amx",
+        "cores",
+        "device",
+        "gpu",
+        "threads",
+        "training may use",
+        "torch",
+    )
     return ", ".join(f"{name} {facts[name]}" for name in names if name in facts)
 
 
@@ -190,7 +200,7 @@ def our_training(args: argparse.Namespace, changes: Sequence[str]) -> Work:
 def bench_train(args: argparse.Namespace) -> str:
     """Measure training."""
     facts = machine(args)
-    precisions = ["bf16", "fp32"] if "training in bf16" in facts else ["fp32"]
+    precisions = ["bf16", "fp32"] if "training may use bf16" in facts else ["fp32"]
     builds: dict[str, Callable[[argparse.Namespace], Work]] = {}
     for precision in reversed(precisions):
         builds[f"classic, {precision}"] = partial(classic_training, precision=precision)
@@ -343,7 +353,7 @@ def bench_decode(args: argparse.Namespace) -> str:
     facts = machine(args)
     engines: dict[Row, Engine[Sequence[str], list[str]]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        has_bf16 = "training in bf16" in facts
+        has_bf16 = "training may use bf16" in facts
         for row in rows_for(args, has_bf16=has_bf16, exported=Path(folder)):
             build = classic_decoding if row.engine == "classic" else our_decoding
             engines[row] = start(build, row, args)

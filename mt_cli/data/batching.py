@@ -134,7 +134,7 @@ def plan_epoch(
     `max_width`, which no pair may exceed. One pool is planned at a time: of the whole corpus, only
     the order of its pairs is in memory.
     """
-    order = shuffled(split.portions or [(len(split), 1.0)], rng)
+    order = shuffled(_portions(split), rng)
     mean_length = 1 + max(len(side.ids) for side in (split.src, split.tgt)) / max(1, len(split))
     pool_size = max(1, int(POOL_BATCHES * tokens_per_batch / mean_length))
     is_small = len(order) < pool_size
@@ -158,6 +158,19 @@ def plan_epoch(
             yield batches[i]
 
 
+def epoch_size(split: EncodedSplit) -> int:
+    """Pairs of an epoch; one that comes twice counts twice."""
+    return sum(_num_drawn(*portion) for portion in _portions(split))
+
+
+def _portions(split: EncodedSplit) -> Sequence[tuple[int, float]]:
+    return split.portions or [(len(split), 1.0)]
+
+
+def _num_drawn(size: int, share: float) -> int:
+    return max(min(size, 1), round(size * share))
+
+
 def shuffled(portions: Sequence[tuple[int, float]], rng: np.random.Generator) -> NDArray[np.int64]:
     """Numbers of consecutive `portions`, each (size, share), in a random order.
 
@@ -167,8 +180,7 @@ def shuffled(portions: Sequence[tuple[int, float]], rng: np.random.Generator) ->
     drawn = []
     begin = 0
     for size, share in portions:
-        count = max(min(size, 1), round(size * share))
-        drawn.append(begin + np.resize(rng.permutation(size), count))
+        drawn.append(begin + np.resize(rng.permutation(size), _num_drawn(size, share)))
         begin += size
     return rng.permutation(np.concatenate(drawn))
 

@@ -124,7 +124,7 @@ def choose_runtime(
 
 
 def best_precision(device: torch.device) -> Precision:
-    """The fastest that training can use on `device`."""
+    """The fastest that training can use on `device`; on a CPU, training tries whether bf16 is."""
     if device.type != "cuda":
         return "bf16" if device.type == "cpu" and fast_bf16() else "fp32"
     if torch.cuda.is_bf16_supported(including_emulation=False):

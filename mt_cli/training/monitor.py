@@ -141,7 +141,6 @@ class Monitor:
         threads = f"{torch.get_num_threads()}"
         if num_processes > 1:
             threads += f" in each of {num_processes} processes"
-        per_epoch = f"{trainer.epoch_ends[0]:,} in" if trainer.epoch_ends else "less than"
         every = "after each epoch"
         if training.validate_every:
             every = f"every {training.validate_every:,}"
@@ -156,10 +155,10 @@ class Monitor:
             pairs=f"{trainer.num_pairs:,} to train on, {len(self._validator.sources):,} to "
             "validate on",
             parameters=f"{parameters:,}",
-            updates=f"{trainer.total_steps:,}, {per_epoch} an epoch; validation {every}"
-            + ("; CUDA graphs" if trainer.uses_graphs else ""),
+            updates=f"{trainer.total_steps:,}, {trainer.steps_per_epoch:,} in an epoch; "
+            f"validation {every}" + ("; CUDA graphs" if trainer.uses_graphs else ""),
             batches=f"{training.tokens_per_batch:,} tokens a side at most, "
-            f"{training.accumulation} to an update, of {len(trainer.shapes):,} shapes",
+            f"{training.accumulation} to an update",
             BLEU=self._validator.bleu_signature,
         )
 

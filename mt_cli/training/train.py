@@ -5,6 +5,7 @@ Checks that config, data and run fit together before anything slow begins.
 
 import json
 import logging
+import math
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -12,9 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import torch
+
 from mt_cli import __version__
 from mt_cli.config.load import RUN_CONFIG, command_line, differences
-from mt_cli.config.schema import Config
+from mt_cli.config.schema import Config, ModelConfig, Precision
 from mt_cli.data.corpora import changed_files
 from mt_cli.data.prepared import Prepared, open_prepared
 from mt_cli.errors import ResourceError, UsageError
@@ -30,7 +33,9 @@ from mt_cli.machine.device import (
 from mt_cli.machine.files import MANIFEST, locked
 from mt_cli.machine.process import StopSignals
 from mt_cli.machine.terminal import logged_to
-from mt_cli.runs.run import LOG, Run, check_place, create_run, open_run
+from mt_cli.model.model import TranslationModel
+from mt_cli.runs.run import ENVIRONMENT, LOG, Run, check_place, create_run, open_run
+from mt_cli.text import SPECIALS, UNK_ID
 from mt_cli.training.distributed import World, joined_world
 from mt_cli.training.monitor import import_tracker
 from mt_cli.training.other_runs import fitting_parent, load_parent, references_to_teachers
@@ -56,6 +61,7 @@ by.
 
 Start = Literal["new", "resume", "auto_resume", "overwrite"]
 """Make a new run; go on with one; go on with it if it exists and make it if not; or replace it."""
+RESUMING: tuple[Start, ...] = ("resume", "auto_resume")
 
 
 def train_run(
@@ -89,7 +95,7 @@ def train_run(
     with joined_world() as world, ExitStack() as stack:
         if not world.is_first:
             logging.getLogger("mt_cli").setLevel(logging.ERROR)  # the first process reports
-        runtime = _set_up(config, world)
+        runtime = _set_up(config, world, continues=run_dir if start in RESUMING else None)
         prepared = world.after_first(
             lambda: open_prepared(prepared_dir, config),
             lambda: open_prepared(prepared_dir, config, verify=False),
@@ -178,16 +184,59 @@ def _open_or_create(
     )
 
 
-def _set_up(config: Config, world: World) -> Runtime:
-    """Set up this process; all of them compute in the precision of the first."""
+def _set_up(config: Config, world: World, *, continues: Path | None) -> Runtime:
+    """Set up this process; all of them compute in the precision of the first.
+
+    A run that is resumed, `continues`, keeps the precision that was chosen for it.
+    """
     wanted = config.runtime
     set_up_process(threads=wanted.threads)
     runtime = choose_runtime(device=wanted.device, precision=wanted.precision, graphs=wanted.graphs)
     if runtime.device.type == "mps":  # PyTorch's Adam would not skip an update that is not finite
         raise ResourceError("an Apple GPU translates, but does not train; use --device cpu")
+    precision = runtime.precision
+    if runtime.device.type == "cpu" and wanted.precision == "auto" and precision == "bf16":
+        precision = _chosen_before(continues) or fastest_precision(config.model)
     precisions = list(DTYPES)
-    number = world.broadcast_int(precisions.index(runtime.precision))
+    number = world.broadcast_int(precisions.index(precision))
     return replace(runtime, precision=precisions[number])
+
+
+def _chosen_before(run_dir: Path | None) -> Precision | None:
+    """The precision in which the run of `run_dir`, if there is one, was trained on a CPU."""
+    if run_dir is None or not (run_dir / MANIFEST).exists():
+        return None
+    facts = open_run(run_dir).read_facts(ENVIRONMENT)
+    chosen = facts.get("precision") if facts.get("device") == "cpu" else None
+    return next((precision for precision in DTYPES if precision == chosen), None)
+
+
+BF16_GAIN = 1.15
+"""How many times as fast as fp32 bf16 has to be on a CPU, because it rounds."""
+
+
+def fastest_precision(config: ModelConfig) -> Precision:
+    """In which precision this CPU trains layers of `config` fastest, by trying for a moment.
+
+    What a processor says of itself does not tell: with vectors of bf16, but no matrix unit, some
+    train half as fast again as in fp32 and others two thirds as fast.
+    """
+    one_layer = config.model_copy(update={"encoder_layers": 1, "decoder_layers": 1, "tie": "none"})
+    ids = torch.full((16, min(32, config.max_len)), UNK_ID)
+    models = {}
+    for precision in ("fp32", "bf16"):
+        model = TranslationModel(
+            one_layer, len(SPECIALS), len(SPECIALS), generator=torch.Generator()
+        )
+        models[precision] = model.compute_in(DTYPES[precision]).train()
+    seconds = dict.fromkeys(models, math.inf)
+    for _ in range(4):  # the first time prepares kernels
+        for precision, model in models.items():
+            began_at = time.perf_counter()
+            torch.autograd.backward(model.hidden(ids, ids).sum())
+            seconds[precision] = min(seconds[precision], time.perf_counter() - began_at)
+    log.debug("forward and backward of one layer: %s", seconds)
+    return "bf16" if seconds["fp32"] > BF16_GAIN * seconds["bf16"] else "fp32"
 
 
 def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Run:

@@ -6,7 +6,6 @@ Owns everything that changes during training, and saves and restores it. Letters
 """
 
 import logging
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -19,10 +18,9 @@ from torch.nn.utils import clip_grad_norm_
 from torch.profiler import record_function
 
 from mt_cli.config.schema import TrainingConfig
-from mt_cli.data.batching import Batch, BatchShape, PlannedBatch, collate, plan_epoch, to_device
+from mt_cli.data.batching import Batch, PlannedBatch, collate, epoch_size, plan_epoch, to_device
 from mt_cli.data.encoded import EncodedSplit
 from mt_cli.machine.device import Runtime, seed_dropout
-from mt_cli.machine.terminal import progress_shown
 from mt_cli.model.model import TranslationModel
 from mt_cli.training.distributed import World
 from mt_cli.training.loss import Teachers, batch_loss
@@ -87,12 +85,12 @@ class Trainer:
         if self.uses_graphs:
             self._make_update = CudaGraphs(self._update, start_over=self._start_over)
 
-        self.shapes: set[BatchShape] = set()
-        """Shapes of all batches, before they are divided among processes."""
-        self.epoch_ends: list[int] = []
-        """The last update of each epoch that is trained in full."""
         self.num_pairs = len(split)
-        self.total_steps = self._count_steps()
+        self.steps_per_epoch = self._count_steps()
+        """Updates of every epoch."""
+        self.total_steps = config.max_epochs * self.steps_per_epoch
+        if config.max_steps is not None:
+            self.total_steps = min(self.total_steps, config.max_steps)
 
     def learn_from(self, teachers: Sequence[TranslationModel]) -> None:
         """Let what `teachers` predict be part of the labels from now on."""
@@ -107,23 +105,17 @@ class Trainer:
         self.step = self._world.broadcast_int(self.step)
         self._world.broadcast_([*self._parameters, *self.state_dict().values()])
         while self.step < self.total_steps:
-            epoch = self.epoch
-            begin = self.epoch_ends[epoch - 1] if epoch else 0
-            updates = self._planned_updates(epoch=epoch)
-            for batches in islice(updates, self.step - begin, self.total_steps - begin):
+            epoch, done = divmod(self.step, self.steps_per_epoch)
+            end = min(self.steps_per_epoch, done + self.total_steps - self.step)
+            for batches in islice(self._planned_updates(epoch=epoch), done, end):
                 report = self._collate_and_update(batches, epoch=epoch + 1)
                 self.step = report.step
                 yield report
 
     @property
-    def epoch(self) -> int:
-        """Epochs completed."""
-        return bisect_right(self.epoch_ends, self.step)
-
-    @property
     def epoch_of_last_update(self) -> int:
         """From 1; 0 before the first update."""
-        return bisect_left(self.epoch_ends, self.step) + 1 if self.step else 0
+        return -(-self.step // self.steps_per_epoch)
 
     def rate_at(self, step: int) -> float:
         """The learning rate of update `step`."""
@@ -191,7 +183,7 @@ class Trainer:
         return StepReport(
             step=step,
             epoch=epoch,
-            is_end_of_epoch=step in self.epoch_ends,
+            is_end_of_epoch=step % self.steps_per_epoch == 0,
             lr=lr,
             tgt_tokens=tgt_tokens,
             loss=loss / tgt_tokens,
@@ -239,32 +231,36 @@ class Trainer:
     # Which batches
 
     def _planned_updates(self, *, epoch: int) -> Iterator[list[PlannedBatch]]:
-        """The batches of each update of `epoch` (from 0); every call yields the same."""
-        batches = plan_epoch(
-            self._split,
-            tokens_per_batch=self._config.tokens_per_batch,
-            max_width=self.model.max_len,
-            rng=np.random.default_rng([self._seed, epoch]),
-        )
-        while update := list(islice(batches, self._config.accumulation)):
-            yield update
+        """The batches of each update of `epoch` (from 0); every call yields the same.
+
+        Plans differ by a few batches from epoch to epoch, epochs do not: of a longer plan the last
+        batches are left out, and after a shorter one its first come again. So how many updates a
+        training has is known before its first one.
+        """
+        while True:
+            batches = plan_epoch(
+                self._split,
+                tokens_per_batch=self._config.tokens_per_batch,
+                max_width=self.model.max_len,
+                rng=np.random.default_rng([self._seed, epoch]),
+            )
+            while update := list(islice(batches, self._config.accumulation)):
+                yield update
 
     def _count_steps(self) -> int:
-        """Count the updates of all epochs, which differ by a few, and collect batch shapes."""
-        count = 0
-        max_epochs = self._config.max_epochs
-        with progress_shown("planning", unit="epochs", total=max_epochs) as on_planned:
-            for epoch in range(max_epochs):
-                for update in self._planned_updates(epoch=epoch):
-                    if count == self._config.max_steps:
-                        return count
-                    self.shapes.update(batch.shape for batch in update)
-                    count += 1
-                self.epoch_ends.append(count)
-                on_planned(1)
-        return count
+        """Updates that the first epoch's plan has; of a large corpus, its beginning tells."""
+        size = epoch_size(self._split)
+        num_steps = 0
+        num_pairs = 0
+        updates = self._planned_updates(epoch=0)
+        while num_pairs < min(size, ENOUGH_PAIRS):
+            num_pairs += sum(len(batch.indices) for batch in next(updates))
+            num_steps += 1
+        return round(num_steps * size / num_pairs)
 
 
+ENOUGH_PAIRS = 1 << 20
+"""Pairs from which the updates of an epoch are counted, in about half a second."""
 UpdateFunction = Callable[[Sequence[Batch], float | Tensor, float | Tensor], Tensor]
 """See `Trainer._update`: batches, learning rate, one over the number of target tokens."""
 

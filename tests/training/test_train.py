@@ -6,17 +6,23 @@ import shlex
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
+from torch import Tensor
 from trained import checkpoint, ended, records, sets, status, steps_of, train, weights
 from workspace import MT_CLI, TIMEOUT_S, Workspace
 
 from mt_cli.config.load import load_config
 from mt_cli.machine.files import locked
+from mt_cli.model.model import TranslationModel
 from mt_cli.runs.checkpoint import checkpoint_name
 from mt_cli.runs.run import Run
+from mt_cli.training import train as train_module
 from mt_cli.training.loss import Loss
 
 Disturb = Callable[..., None]
@@ -112,6 +118,39 @@ def test_flag_wins_over_set_and_set_over_the_file(workspace: Workspace, run: Pat
     config = load_config(run / "config.toml")
     assert (config.training.max_steps, config.training.max_epochs, config.runtime.seed) == (2, 7, 5)
     assert status(run)["total_steps"] == 2
+
+
+@pytest.mark.parametrize(("fp32_s", "expected"), [(0.2, "bf16"), (0.11, "fp32"), (0.05, "fp32")])
+def test_auto_takes_what_a_trial_shows_and_a_resumed_run_keeps_it(
+    workspace: Workspace,
+    run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fp32_s: float,
+    expected: str,
+) -> None:
+    seconds = {torch.float32: fp32_s, torch.bfloat16: 0.1}
+    now = 0.0
+    hidden = TranslationModel.hidden
+
+    def timed(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> Tensor:
+        nonlocal now
+        now += seconds[model.dtype]
+        return hidden(model, src_ids, tgt_in)
+
+    auto = ("--precision", "auto", "--max-steps")
+    with monkeypatch.context() as patch:
+        patch.setattr("mt_cli.machine.device.fast_bf16", lambda: "BF16")
+        patch.setattr(
+            train_module,
+            "time",
+            SimpleNamespace(perf_counter=lambda: now, monotonic=time.monotonic),
+        )
+        patch.setattr(TranslationModel, "hidden", timed)
+        assert train(workspace, run, *auto, 2).code == 0
+        seconds = {torch.float32: 0.1, torch.bfloat16: fp32_s}
+        assert train(workspace, run, *auto, 4, "--resume").code == 0
+    facts = json.loads((run / "env.json").read_bytes())
+    assert (facts["precision"], "resumed" in facts) == (expected, False)
 
 
 def test_missing_gpu_exits_5(workspace: Workspace, run: Path) -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from itertools import islice, product
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 import torch
 from tiny import BACKENDS, CPU, random_pairs, randomised, split_of, tiny_model
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from mt_cli.config.schema import OptimizerKind, TrainingConfig
 from mt_cli.data import batching
-from mt_cli.data.batching import Batch, BatchShape, collate, pad_ids
+from mt_cli.data.batching import Batch, collate, pad_ids
 from mt_cli.decoding import Rules, greedy_search
 from mt_cli.model.model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID
@@ -146,20 +147,42 @@ def test_accumulation_counts_updates_not_batches() -> None:
     assert [report.tgt_tokens for report in trainer.run()] == [8, 8, 4]
 
 
-def test_training_ends_exactly_after_its_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_epochs_have_as_many_updates_as_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batching, "POOL_BATCHES", 1)
     pairs = random_pairs(40, seed=5, longest=12)
-    trainer = trainer_of(tiny_model(), pairs=pairs, tokens_per_batch=60, max_epochs=3)
-    reports = list(trainer.run())
-    updates = [sum(report.epoch == epoch for report in reports) for epoch in (1, 2, 3)]
-    assert len(set(updates)) > 1, "all epochs are of one length, which shows nothing"
-    tokens = [
-        sum(each.tgt_tokens for each in reports if each.epoch == epoch) for epoch in (1, 2, 3)
+    trainer = trainer_of(tiny_model(), pairs=pairs, tokens_per_batch=60, max_epochs=4)
+    plans = [
+        list(
+            batching.plan_epoch(
+                split_of(pairs),
+                tokens_per_batch=60,
+                max_width=trainer.model.max_len,
+                rng=np.random.default_rng([1, epoch]),
+            )
+        )
+        for epoch in range(4)
     ]
-    assert tokens == [num_targets(pairs)] * 3  # each sees every target once
-    assert [report.epoch for report in reports if report.is_end_of_epoch] == [1, 2, 3]
-    assert reports[-1].is_end_of_epoch
+    assert len({len(plan) for plan in plans}) > 1, "all plans are of one length: shows nothing"
+    reports = list(trainer.run())
+    updates = [sum(report.epoch == epoch for report in reports) for epoch in (1, 2, 3, 4)]
+    assert updates == [trainer.steps_per_epoch] * 4
+    assert [report.epoch for report in reports if report.is_end_of_epoch] == [1, 2, 3, 4]
     assert len(reports) == trainer.total_steps
+    first = [report.tgt_tokens for report in reports if report.epoch == 1]
+    assert sum(first) == num_targets(pairs)  # which sees every target once
+
+
+def test_the_updates_of_a_large_corpus_are_told_from_its_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batching, "POOL_BATCHES", 4)
+    monkeypatch.setattr("mt_cli.training.trainer.ENOUGH_PAIRS", 300)
+    pairs = random_pairs(1500, seed=5, longest=9)
+    trainer = trainer_of(tiny_model(), pairs=pairs, tokens_per_batch=60, max_epochs=2)
+    monkeypatch.setattr("mt_cli.training.trainer.ENOUGH_PAIRS", 1500)
+    exact = trainer_of(tiny_model(), pairs=pairs, tokens_per_batch=60, max_epochs=2)
+    assert trainer.steps_per_epoch == pytest.approx(exact.steps_per_epoch, rel=0.03)
+    assert len(list(trainer.run())) == 2 * trainer.steps_per_epoch
 
 
 @pytest.mark.parametrize(("max_steps", "expected"), [(1, 1), (5, 5), (10**6, 6), (None, 6)])
@@ -178,7 +201,6 @@ def test_sentences_as_long_as_the_model_takes_are_trained_on(backend: str) -> No
     pairs: Pairs = [([4] * model.longest_sentence, [5] * model.longest_sentence)]
     expected = summed_loss(model, pairs, label_smoothing=0.1) / num_targets(pairs)
     trainer = trainer_of(model, pairs=pairs)
-    assert trainer.shapes == {BatchShape(1, 10, 10)}
     (report,) = trainer.run()
     torch.testing.assert_close(report.loss, expected.detach())
 
