@@ -20,6 +20,7 @@ _REMOVED = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e"
     "\u2060-\u206f\ufeff\ufff9-\ufffb\ufffd\ud800-\udfff]"
 )
+LOST = "\ufffd"
 JOINERS = re.compile("[\u200c\u200d]+")
 """Zero-width non-joiner and joiner, which some scripts spell words with, and sequences of emoji."""
 ZERO_WIDTH_JOINER = "\u200d"
@@ -38,7 +39,8 @@ def decode_line(raw: bytes) -> str:
 
 def is_valid_utf8(raw: bytes) -> bool:
     """Whether `decode_line` loses nothing of `raw`."""
-    return raw.decode(errors="replace").encode() == raw
+    text = raw.decode(errors="replace")
+    return LOST not in text or text.encode() == raw
 
 
 def strip_line_end(raw: bytes) -> bytes:
@@ -60,9 +62,8 @@ def normalize(text: str, *, lowercase: bool = False) -> str:
     A joiner stays where it matters: between letters of a script that has it, and in sequences of
     emoji.
     """
-    text = _REMOVED.sub("", text)
-    if JOINERS.search(text):
-        text = JOINERS.sub(_kept_joiner, text)
+    if not text.isprintable() or LOST in text:  # else there is none of these characters
+        text = JOINERS.sub(_kept_joiner, _REMOVED.sub("", text))
     if lowercase:
         text = text.lower()
     # Only after the removals, which may bring a letter and its combining mark together.

@@ -69,8 +69,10 @@ class SubwordTokenizer:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each normalized text; never those of special symbols."""
-        # One by one: for a list, SentencePiece starts a thread, which takes as long as ten texts.
-        return [self._processor.encode(_escape(text)) for text in texts]
+        escaped = [_escape(text) for text in texts]
+        if len(escaped) == 1:  # for a list, SentencePiece starts a thread
+            return [self._processor.encode(escaped[0])]
+        return self._processor.encode(escaped, num_threads=1)
 
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of ids; a control character spelled by byte pieces is left out."""
