@@ -396,7 +396,7 @@ class TrainingConfig(Section):
     distil_share: Share = 0.5
     """Weight of the teachers' predictions in each label; the reference has the rest."""
     max_epochs: int = Field(default=12, ge=1, le=MAX_COUNT)
-    """Passes over the training pairs."""
+    """Passes over the training pairs, all with as many updates as the first."""
     max_steps: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """Most updates; training may end before `max_epochs`."""
     tokens_per_batch: int = Field(default=4096, ge=1, le=MAX_COUNT)
@@ -497,7 +497,8 @@ class RuntimeConfig(Section):
     """`auto` takes a CUDA GPU where there is one."""
     precision: PrecisionChoice = "auto"
     """Of the layers in training, and of Muon's matrix products: `auto` is bf16 where the device is
-    fast in it, else fp16 on a GPU that has matrix units for it, else fp32.
+    fast in it, which a CPU tries when training begins, else fp16 on a GPU that has matrix units
+    for it, else fp32.
     """
     graphs: GraphsChoice = "auto"
     """`auto` replays updates as CUDA graphs on a GPU: one launch each. It needs

@@ -2,8 +2,8 @@
 
 Such a step is some fifty small operations. Around each of them PyTorch spends one to three
 microseconds and NumPy a third of that (docs/experiments.md). So `DecoderLayer` is repeated here for
-vectors, without batch, beams, masks and dropout. Norms, activations, softmax and the output layer
-are PyTorch's, on the same memory.
+vectors, without batch, beams, masks and dropout. Norms, activations and softmax are PyTorch's, on
+the same memory.
 
 Letters: S source length, T target length so far, D d_model, H heads, K head size, V target
 vocabulary.
@@ -11,14 +11,12 @@ vocabulary.
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from mt_cli.model.model import TranslationModel
 from mt_cli.model.scratch import ScratchBackend, norm_function
@@ -27,8 +25,8 @@ from mt_cli.model.transformer import DecoderLayer
 Array = NDArray[np.float32]
 Function = Callable[[Array], Array]
 LARGEST_MATRIX = 1 << 18
-"""Numbers in a matrix up to which calls take long beside products. Far larger ones NumPy would
-multiply on all cores, whatever number of threads was asked for.
+"""Numbers in what is multiplied at a time. NumPy multiplies much larger matrices on all cores, and
+waits for those that other programs have.
 """
 FIRST_ROOM = 16
 """Positions that the cache has room for at first."""
@@ -44,16 +42,15 @@ class OneSentenceModel:
         self._norm = _on_arrays(norm_function(cast("nn.Module", decoder.norm)))
         self._embedding = model.tgt_embedding.weight.detach().numpy()
         self._positions = model.tgt_positions.weight.detach().numpy()
-        self._output = partial(F.linear, weight=model.output.weight, bias=model.output.bias)
+        self._output = _linear(model.output.weight, model.output.bias)
 
     @classmethod
     def of(cls, model: nn.Module) -> "OneSentenceModel | None":
-        """`model` for one sentence; None if it is not of a kind and size that gains by it."""
+        """`model` for one sentence; None if its layers are not our own, or not on a CPU."""
         backend: object = getattr(model, "backend", None)
         if not isinstance(model, TranslationModel) or type(backend) is not ScratchBackend:
             return None
-        is_small = max(each.numel() for each in backend.parameters()) <= LARGEST_MATRIX
-        return cls(model, backend.decoder) if is_small and model.output.weight.is_cpu else None
+        return cls(model, backend.decoder) if model.output.weight.is_cpu else None
 
     def start(self, src_ids: Tensor) -> "OneSentenceState":
         """Encode `src_ids` (1, S) for a search."""
@@ -67,7 +64,7 @@ class OneSentenceModel:
         for layer, cache in zip(self._layers, state.caches, strict=True):
             x = layer.step(x, cache, state.length)
         state.length += 1
-        return self._output(torch.from_numpy(self._norm(x))).view(1, 1, -1)
+        return torch.from_numpy(self._output(self._norm(x))).view(1, 1, -1)
 
 
 class OneSentenceState:
@@ -158,12 +155,16 @@ def _attention(q: Array, k: Array, v: Array) -> Array:
     return np.matmul(weights.transpose(0, 2, 1), v).reshape(-1)
 
 
-def _linear(weight: Tensor, bias: Tensor) -> Function:
+def _linear(weight: Tensor, bias: Tensor | None) -> Function:
     matrix = weight.detach().t().numpy()
-    offset = bias.detach().numpy()
+    num_in, num_out = matrix.shape
+    width = max(1, LARGEST_MATRIX // num_in)
+    blocks = [matrix[:, begin : begin + width] for begin in range(0, num_out, width)]
+    offset = np.zeros(num_out, np.float32) if bias is None else bias.detach().numpy()
 
     def apply(x: Array) -> Array:
-        y = np.matmul(x, matrix)  # np.dot would copy a matrix whose rows are padded
+        parts = [np.matmul(x, block) for block in blocks]  # np.dot would copy padded rows
+        y = parts[0] if len(parts) == 1 else np.concatenate(parts)
         y += offset
         return y
 

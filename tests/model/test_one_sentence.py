@@ -9,7 +9,7 @@ from torch import nn
 from mt_cli.config.schema import BACKENDS
 from mt_cli.model.cpu_kernels import transpose_weights_
 from mt_cli.model.model import Ensemble, TranslationModel
-from mt_cli.model.one_sentence import LARGEST_MATRIX, OneSentenceModel
+from mt_cli.model.one_sentence import OneSentenceModel
 from mt_cli.text import BOS_ID
 
 
@@ -53,11 +53,21 @@ def test_weights_in_another_layout_are_read_alike() -> None:
     torch.testing.assert_close(alone.step(ids, alone.start(src_ids)), expected)
 
 
-def test_only_small_models_of_our_own_layers_are_suited(monkeypatch: pytest.MonkeyPatch) -> None:
+@torch.no_grad()
+def test_a_matrix_in_blocks_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mt_cli.model.one_sentence.LARGEST_MATRIX", 24)
+    model = model_of({})
+    alone = alone_of(model)
+    src_ids, ids = random_ids(1, 4), torch.tensor([[BOS_ID]])
+    torch.testing.assert_close(
+        alone.step(ids, alone.start(src_ids)), model.step(ids, model.start(src_ids))
+    )
+
+
+def test_only_models_of_our_own_layers_are_suited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BACKENDS, "own", ("own_backend", "OwnBackend"))
     small = tiny_model()
     assert suits(small)
     assert not suits(tiny_model("own"))
     assert not suits(tiny_model("torch"))
     assert not suits(Ensemble([small, small]))
-    assert not suits(tiny_model(d_ff=LARGEST_MATRIX // 8 + 1))
