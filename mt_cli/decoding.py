@@ -83,14 +83,17 @@ class Rules:
         tail = hyps[:, T - n + 1 :].unsqueeze(1)  # (R, 1, n-1)
         return windows[..., -1], (windows[..., :-1] == tail).all(-1)
 
-    def masker(self, device: torch.device) -> Callable[[Tensor, Sequence[Tensor]], Tensor]:
-        """A function that masks in `logits` (R, V), in place, what may not follow T times (R,)."""
+    def masker(self, device: torch.device) -> Callable[[Tensor, list[Tensor]], Tensor]:
+        """A function that masks in `logits` (R, V), in place, what may not follow the ids so far.
+
+        These are a list of (R,), one for each position.
+        """
         forbidden_ids = self.forbidden_on(device)
 
-        def mask(logits: Tensor, so_far: Sequence[Tensor]) -> Tensor:
+        def mask(logits: Tensor, so_far: list[Tensor]) -> Tensor:
             logits.index_fill_(1, forbidden_ids, -torch.inf)
             if self.no_repeat_ngram and so_far:
-                mask_(logits, self.repeated_ids(torch.stack(list(so_far), 1)))
+                mask_(logits, self.repeated_ids(torch.stack(so_far, 1)))
             return logits
 
         return mask
@@ -201,7 +204,7 @@ class SearchState(Protocol):
 
 Step = Callable[[Tensor, Any], Tensor]
 """Gives logits (M, N, V) after the latest ids (M, N) of the beams, and advances the state."""
-ChooseNext = Callable[[Tensor, Sequence[Tensor], Tensor], Tensor]
+ChooseNext = Callable[[Tensor, list[Tensor], Tensor], Tensor]
 """Gives the next ids (M,) from logits (M, V), the T ids (M,) so far, and the sentences (M,)."""
 
 
@@ -224,7 +227,7 @@ def greedy_search(
     if choose is None:
         mask = rules.masker(max_lens.device)
 
-        def choose(logits: Tensor, so_far: Sequence[Tensor], _rows: Tensor) -> Tensor:
+        def choose(logits: Tensor, so_far: list[Tensor], _rows: Tensor) -> Tensor:
             return argmax(mask(logits, so_far))
 
     B = len(max_lens)
@@ -463,7 +466,7 @@ def sample_search(
     is_live = torch.ones(len(max_lens), dtype=torch.bool, device=device)
     mask = rules.masker(device)
 
-    def choose(logits: Tensor, so_far: Sequence[Tensor], rows: Tensor) -> Tensor:
+    def choose(logits: Tensor, so_far: list[Tensor], rows: Tensor) -> Tensor:
         length = len(so_far)
         logits = logits.float()
         normalizer = logits.logsumexp(-1)

@@ -28,8 +28,11 @@ DUPLICATE = "duplicates"
 REASONS = (KEPT, EMPTY, "copies", "max_ratio", "languages", DUPLICATE)
 """Why a pair is left out: a side is empty, or a key of [data.filter]; arrays hold their places."""
 PAIRS_PER_JOB = 2000
-COUNTED_PER_JOB = 200
-"""Of these pairs, so many tell how many sentences are in a line: counting takes longest."""
+COUNTED = 10
+"""Every tenth pair tells how many sentences are in a line, for counting takes longest; in groups of
+fewer than `FEW_PAIRS`, every pair.
+"""
+FEW_PAIRS = 500
 Pair = tuple[str, str]
 
 
@@ -67,7 +70,7 @@ class SplitStatistics:
     pair_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     """Of each pair that is kept, eight bytes a pair; of its source, the gist."""
     num_sentences: Counter[int] = field(default_factory=Counter)
-    """Some of the sources that are kept, by their number of sentences."""
+    """About as many sources as are kept, by their number of sentences."""
     pairs: list[Pair] = field(default_factory=list)
     """Kept pairs, normalized, or a sample of them; empty unless tokenizers are learned."""
 
@@ -149,6 +152,7 @@ def scan_pairs(
 ) -> SplitStatistics:
     """The statistics of the pairs `raw`; it `keeps_pairs` for tokenizers to learn from."""
     found = SplitStatistics(lines=len(raw))
+    counted = 1 if len(raw) < FEW_PAIRS else COUNTED
     kept: list[Pair] = []
     reasons = []
     for raw_src, raw_tgt in raw:
@@ -159,10 +163,10 @@ def scan_pairs(
         reasons.append(REASONS.index(reason))
         if reason == KEPT:
             kept.append((src, tgt))
-            if len(kept) <= COUNTED_PER_JOB:
+            if len(kept) % counted == 0:
                 # In the case of the file, as when a line is translated.
                 sentences = split_sentences(normalize(decode_line(raw_src)), options.src_lang)
-                found.num_sentences[len(sentences)] += 1
+                found.num_sentences[len(sentences)] += counted
     found.drops = np.array(reasons, np.uint8)
     found.src_hashes = hash_texts(gist(src) for src, _ in kept)
     found.pair_hashes = hash_texts(f"{src}\n{tgt}" for src, tgt in kept)

@@ -142,7 +142,10 @@ class TranslationModel(nn.Module):
         return self.backend.encode(src, src_mask), src_mask
 
     def start(self, src_ids: Tensor) -> DecoderState:
-        """Encode `src_ids` (B, S) for a search; quickest if neighbours are of like length."""
+        """Encode `src_ids` (B, S), padded on the right, for a search.
+
+        It is quickest if neighbours are of like length.
+        """
         if not src_ids.is_cpu or src_ids.numel() <= ENCODED_TOGETHER:
             return self.backend.start(*self.encode(src_ids))
         lengths = (src_ids != PAD_ID).sum(1).tolist()

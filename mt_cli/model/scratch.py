@@ -44,10 +44,11 @@ class CachedState:
         self.past_bias = pad_bias(memory.new_empty(1, 1, 0, dtype=dtype))
         """Hides every slot outside a beam's own past: a bias (B, N, shown).
 
-        While each sentence has one beam, all share one row, (1, 1, shown).
+        While each sentence has one beam, all share one row, (1, 1, shown). Either way, one of
+        length 1 serves all sentences that there are.
         """
         self.src_bias_per_head = self._per_head(self.src_bias)
-        """As attention takes it, set by `select`."""
+        """As attention takes it."""
         self.past_bias_per_head = self.past_bias
         """As attention takes it, set by `advance`."""
 
@@ -69,7 +70,7 @@ class CachedState:
         which beams may attend to them.
         """
         B, N = parents.shape
-        if N == 1:
+        if N == self.past_bias.shape[1] == 1:
             return
         self.past_bias = self.past_bias.expand(B, -1, -1).gather(
             1, parents.unsqueeze(-1).expand(-1, -1, self.past_bias.shape[-1])

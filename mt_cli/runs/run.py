@@ -270,6 +270,14 @@ class Run:
         path = self.folder / name
         return read_json(path) if path.exists() else {}
 
+    def latest_environment(self) -> dict[str, object]:
+        """The facts of env.json as they were when training began last."""
+        facts = self.read_facts(ENVIRONMENT)
+        noted = facts.pop(RESUMED, [])
+        for session in noted if isinstance(noted, list) else []:
+            facts |= session if isinstance(session, dict) else {}
+        return facts
+
     def note_environment(self, environment: Mapping[str, object], *, after_step: int) -> None:
         """Note in env.json which facts of `environment` changed before training was resumed.
 

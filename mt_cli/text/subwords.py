@@ -77,7 +77,7 @@ class SubwordTokenizer:
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of ids; a control character spelled by byte pieces is left out."""
         texts = []
-        for ids in sequences:
+        for ids in sequences:  # one by one, as for a list it starts a thread
             escaped = self._processor.decode([int(i) for i in ids if i not in INVISIBLE_IDS])
             text = _ESCAPED.sub(lambda found: UNESCAPED[found[0]], escaped)
             texts.append(normalize(text))  # text that was encoded stays as it is

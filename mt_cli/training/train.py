@@ -34,7 +34,7 @@ from mt_cli.machine.files import MANIFEST, locked
 from mt_cli.machine.process import StopSignals
 from mt_cli.machine.terminal import logged_to
 from mt_cli.model.model import TranslationModel
-from mt_cli.runs.run import ENVIRONMENT, LOG, Run, check_place, create_run, open_run
+from mt_cli.runs.run import LOG, Run, check_place, create_run, open_run
 from mt_cli.text import SPECIALS, UNK_ID
 from mt_cli.training.distributed import World, joined_world
 from mt_cli.training.monitor import import_tracker
@@ -61,7 +61,6 @@ by.
 
 Start = Literal["new", "resume", "auto_resume", "overwrite"]
 """Make a new run; go on with one; go on with it if it exists and make it if not; or replace it."""
-RESUMING: tuple[Start, ...] = ("resume", "auto_resume")
 
 
 def train_run(
@@ -95,7 +94,7 @@ def train_run(
     with joined_world() as world, ExitStack() as stack:
         if not world.is_first:
             logging.getLogger("mt_cli").setLevel(logging.ERROR)  # the first process reports
-        runtime = _set_up(config, world, continues=run_dir if start in RESUMING else None)
+        runtime = _set_up(config, world, continues=run_dir if "resume" in start else None)
         prepared = world.after_first(
             lambda: open_prepared(prepared_dir, config),
             lambda: open_prepared(prepared_dir, config, verify=False),
@@ -196,33 +195,40 @@ def _set_up(config: Config, world: World, *, continues: Path | None) -> Runtime:
         raise ResourceError("an Apple GPU translates, but does not train; use --device cpu")
     precision = runtime.precision
     if runtime.device.type == "cpu" and wanted.precision == "auto" and precision == "bf16":
-        precision = _chosen_before(continues) or fastest_precision(config.model)
+        precision = _chosen_before(continues) or fastest_precision(
+            config.model, tokens_per_batch=config.training.tokens_per_batch
+        )
     precisions = list(DTYPES)
     number = world.broadcast_int(precisions.index(precision))
     return replace(runtime, precision=precisions[number])
 
 
 def _chosen_before(run_dir: Path | None) -> Precision | None:
-    """The precision in which the run of `run_dir`, if there is one, was trained on a CPU."""
+    """The precision in which the run of `run_dir`, if there is one, was trained last, on a CPU."""
     if run_dir is None or not (run_dir / MANIFEST).exists():
         return None
-    facts = open_run(run_dir).read_facts(ENVIRONMENT)
+    facts = open_run(run_dir).latest_environment()
     chosen = facts.get("precision") if facts.get("device") == "cpu" else None
     return next((precision for precision in DTYPES if precision == chosen), None)
 
 
 BF16_GAIN = 1.15
-"""How many times as fast as fp32 bf16 has to be on a CPU, because it rounds."""
+"""How many times as fast as fp32 bf16 has to be on a CPU: what is gained must be worth rounding."""
+TRIED_WIDTH = 32
+TRIED_TOKENS = 2048
+"""Tokens of the trial at most. With a quarter of them, bf16 gains half as much as in training."""
 
 
-def fastest_precision(config: ModelConfig) -> Precision:
+def fastest_precision(config: ModelConfig, *, tokens_per_batch: int) -> Precision:
     """In which precision this CPU trains layers of `config` fastest, by trying for a moment.
 
     What a processor says of itself does not tell: with vectors of bf16, but no matrix unit, some
     train half as fast again as in fp32 and others two thirds as fast.
     """
     one_layer = config.model_copy(update={"encoder_layers": 1, "decoder_layers": 1, "tie": "none"})
-    ids = torch.full((16, min(32, config.max_len)), UNK_ID)
+    width = min(TRIED_WIDTH, config.max_len)
+    rows = max(1, min(tokens_per_batch, TRIED_TOKENS) // width)
+    ids = torch.full((rows, width), UNK_ID)
     models = {}
     for precision in ("fp32", "bf16"):
         model = TranslationModel(
@@ -255,6 +261,8 @@ def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Run:
         raise UsageError(
             f"{run_dir} was started with {'; '.join(fixed)}; change that back, or train anew"
         )
+    if config.runtime.precision == "auto":  # which keeps what the run has
+        changed.pop("runtime.precision", None)
     if changed:
         log.warning(
             "%s continues with another %s than it was started with", run_dir, ", ".join(changed)

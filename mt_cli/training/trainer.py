@@ -27,6 +27,8 @@ from mt_cli.training.loss import Teachers, batch_loss
 from mt_cli.training.optimizer import LossScale, Optimizer, WorkingCopy, gradients, learning_rate
 
 log = logging.getLogger(__name__)
+ENOUGH_PAIRS = 1 << 20
+"""Pairs from which the updates of an epoch are counted, in about half a second."""
 
 
 @dataclass(frozen=True)
@@ -231,7 +233,7 @@ class Trainer:
     # Which batches
 
     def _planned_updates(self, *, epoch: int) -> Iterator[list[PlannedBatch]]:
-        """The batches of each update of `epoch` (from 0); every call yields the same.
+        """The batches of each update of `epoch` (from 0), without end; every call yields the same.
 
         Plans differ by a few batches from epoch to epoch, epochs do not: of a longer plan the last
         batches are left out, and after a shorter one its first come again. So how many updates a
@@ -259,8 +261,6 @@ class Trainer:
         return round(num_steps * size / num_pairs)
 
 
-ENOUGH_PAIRS = 1 << 20
-"""Pairs from which the updates of an epoch are counted, in about half a second."""
 UpdateFunction = Callable[[Sequence[Batch], float | Tensor, float | Tensor], Tensor]
 """See `Trainer._update`: batches, learning rate, one over the number of target tokens."""
 

@@ -73,3 +73,17 @@ def test_what_is_left_out_gives_no_test_sentence_away(tmp_path: Path) -> None:
     pairs = [*GOOD, BAD["max_ratio"]]
     _, report = prepare(tmp_path, pairs, {"max_ratio": 3.0}, val=pairs[3:])
     assert (report["val"].src_in_train, report["train"].duplicates) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("singles", "doubles", "common"),
+    [(0, 30, 2), (200, 1800, 2), (2000, 60, 1), (1990, 300, 2), (38, 2, 2), (39, 1, 1)],
+)
+def test_what_is_common_is_told_from_a_part_of_the_lines(
+    tmp_path: Path, singles: int, doubles: int, common: int
+) -> None:
+    """A number of sentences that 5 % of the lines have, wherever they are."""
+    single = ("Ein Hund läuft.", "A dog runs.")
+    double = ("Ein Hund läuft. Er bellt.", "A dog runs. It barks.")
+    prepared, _ = prepare(tmp_path, [single] * singles + [double] * doubles, {})
+    assert prepared.manifest.lengths.sentences == common

@@ -117,7 +117,11 @@ def test_beams_go_on_from_those_they_are_told_to(model: TranslationModel) -> Non
             kept = torch.tensor([2, 1])
             state.select(kept)
             sentences, prefixes = sentences[kept], prefixes[kept]
-        beams = torch.randint(prefixes.shape[1], (len(sentences), 3), generator=generator)
+        if length == 6:
+            state.select(torch.tensor([1]))
+            sentences, prefixes = sentences[1:], prefixes[1:]
+        num_beams = 1 if length == 7 else 3
+        beams = torch.randint(prefixes.shape[1], (len(sentences), num_beams), generator=generator)
         state.reorder(beams)
         ids = torch.randint(4, 11, beams.shape, generator=generator)
         each = torch.arange(len(sentences)).unsqueeze(1)

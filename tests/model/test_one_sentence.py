@@ -55,7 +55,7 @@ def test_weights_in_another_layout_are_read_alike() -> None:
 
 @torch.no_grad()
 def test_a_matrix_in_blocks_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mt_cli.model.one_sentence.LARGEST_MATRIX", 24)
+    monkeypatch.setattr("mt_cli.model.one_sentence.LARGEST_BLOCK", 24)
     model = model_of({})
     alone = alone_of(model)
     src_ids, ids = random_ids(1, 4), torch.tensor([[BOS_ID]])

@@ -21,7 +21,7 @@ from mt_cli.config.load import load_config
 from mt_cli.machine.files import locked
 from mt_cli.model.model import TranslationModel
 from mt_cli.runs.checkpoint import checkpoint_name
-from mt_cli.runs.run import Run
+from mt_cli.runs.run import Run, open_run
 from mt_cli.training import train as train_module
 from mt_cli.training.loss import Loss
 
@@ -149,8 +149,14 @@ def test_auto_takes_what_a_trial_shows_and_a_resumed_run_keeps_it(
         assert train(workspace, run, *auto, 2).code == 0
         seconds = {torch.float32: 0.1, torch.bfloat16: fp32_s}
         assert train(workspace, run, *auto, 4, "--resume").code == 0
-    facts = json.loads((run / "env.json").read_bytes())
-    assert (facts["precision"], "resumed" in facts) == (expected, False)
+        facts = json.loads((run / "env.json").read_bytes())
+        assert (facts["precision"], "resumed" in facts) == (expected, False)
+        other = "fp32" if expected == "bf16" else "bf16"
+        resumed = train(workspace, run, "--resume", "--precision", other, "--max-steps", 6)
+        assert "continues with another" in resumed.err
+        resumed = train(workspace, run, *auto, 8, "--resume")  # keeps what it has now
+        assert "runtime.precision" not in resumed.err
+    assert open_run(run).latest_environment()["precision"] == other
 
 
 def test_missing_gpu_exits_5(workspace: Workspace, run: Path) -> None:
