@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from mt_cli.decoding import Rules
 from mt_cli.model.model import TranslationModel
 from mt_cli.model.scratch import ScratchBackend, norm_function
 from mt_cli.model.transformer import DecoderLayer
@@ -52,33 +53,34 @@ class OneSentenceModel:
             return None
         return cls(model, backend.decoder) if model.output.weight.is_cpu else None
 
-    def start(self, src_ids: Tensor) -> "OneSentenceState":
+    def greedy_search(self, src_ids: Tensor, *, limit: int, rules: Rules) -> list[int]:
+        """What `decoding.greedy_search` finds for `src_ids` (1, S), without `no_repeat_ngram`."""
+        assert not rules.no_repeat_ngram
+        forbidden_ids = list(rules.forbidden_ids)
+        caches = self.start(src_ids)
+        found: list[int] = []
+        token_id = rules.bos_id
+        while len(found) < limit:
+            logits = self.step(token_id, caches, position=len(found))
+            logits[forbidden_ids] = -math.inf
+            token_id = int(logits.argmax())
+            if token_id == rules.eos_id:
+                break
+            found.append(token_id)
+        return found
+
+    def start(self, src_ids: Tensor) -> list["LayerCache"]:
         """Encode `src_ids` (1, S) for a search."""
         memory, _ = self._model.encode(src_ids)
-        return OneSentenceState([layer.start(memory) for layer in self._layers])
+        return [layer.start(memory) for layer in self._layers]
 
-    def step(self, ids: Tensor, state: "OneSentenceState") -> Tensor:
-        """Logits (1, 1, V) of the token after `ids` (1, 1). Advances `state`."""
-        x = self._embedding[int(ids)] * self._model.scale
-        x += self._positions[state.length]
-        for layer, cache in zip(self._layers, state.caches, strict=True):
-            x = layer.step(x, cache, state.length)
-        state.length += 1
-        return torch.from_numpy(self._output(self._norm(x))).view(1, 1, -1)
-
-
-class OneSentenceState:
-    """Keys and values of all layers."""
-
-    def __init__(self, caches: list["LayerCache"]) -> None:
-        self.caches = caches
-        self.length = 0
-
-    def select(self, sentences: Tensor) -> None:
-        """Keep the only sentence."""
-
-    def reorder(self, parents: Tensor) -> None:
-        """Let the only beam continue itself."""
+    def step(self, token_id: int, caches: list["LayerCache"], *, position: int) -> Array:
+        """Logits (V,) of the token after `token_id`, which is at `position`."""
+        x = self._embedding[token_id] * self._model.scale
+        x += self._positions[position]
+        for layer, cache in zip(self._layers, caches, strict=True):
+            x = layer.step(x, cache, position)
+        return self._output(self._norm(x))
 
 
 class LayerCache:
@@ -91,12 +93,12 @@ class LayerCache:
         self.past = np.empty((2, H, FIRST_ROOM, K), np.float32)
         """Those of the target so far, and room for more."""
 
-    def append(self, kv: Array, length: int) -> Array:
-        """All keys and values (2, H, T, K), after those of position `length`, (2, H, K)."""
-        if length == self.past.shape[2]:
+    def append(self, kv: Array, position: int) -> Array:
+        """All keys and values (2, H, T, K), with those of `position`, (2, H, K), as the last."""
+        if position == self.past.shape[2]:
             self.past = np.concatenate([self.past, np.empty_like(self.past)], axis=2)
-        self.past[:, :, length] = kv
-        return self.past[:, :, : length + 1]
+        self.past[:, :, position] = kv
+        return self.past[:, :, : position + 1]
 
 
 class LayerArrays:
@@ -124,12 +126,12 @@ class LayerArrays:
         """The cache before the first step over `memory` (1, S, D)."""
         return LayerCache(torch.cat(self._keys_and_values(memory)).numpy())
 
-    def step(self, x: Array, cache: LayerCache, length: int) -> Array:
-        """Output (D,) for `x` (D,) at position `length`."""
+    def step(self, x: Array, cache: LayerCache, position: int) -> Array:
+        """Output (D,) for `x` (D,) at `position`."""
 
         def attend_to_past(y: Array) -> Array:
             packed = self._project_all(y).reshape(3, self._num_heads, -1)  # (3, H, K)
-            k, v = cache.append(packed[1:], length)
+            k, v = cache.append(packed[1:], position)
             return self._project_past(_attention(packed[0], k, v))
 
         def attend_to_memory(y: Array) -> Array:

@@ -276,10 +276,12 @@ class Searcher(Engine):
             limits = torch.tensor(lens, device=self.runtime.device)
             src_ids = self._with_ends(sources)
             if config.beam_size == 1 and not is_scored:
-                model: TranslationModel | Ensemble | OneSentenceModel = self._model
-                if len(sources) == 1 and self._for_one_sentence is not None:
-                    model = self._for_one_sentence
-                found = greedy_search(model.step, model.start(src_ids), limits, self._rules)
+                alone = self._for_one_sentence
+                if len(lens) == 1 and alone is not None and not config.no_repeat_ngram:
+                    found = [alone.greedy_search(src_ids, limit=lens[0], rules=self._rules)]
+                else:
+                    model = self._model
+                    found = greedy_search(model.step, model.start(src_ids), limits, self._rules)
                 return [[Hyp(ids, 0.0, 0.0)] for ids in found]
             return beam_search(
                 self._model.step,

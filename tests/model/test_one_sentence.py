@@ -7,10 +7,11 @@ from tiny import random_ids, randomised, tiny_model, with_bos
 from torch import nn
 
 from mt_cli.config.schema import BACKENDS
+from mt_cli.decoding import Rules, greedy_search
 from mt_cli.model.cpu_kernels import transpose_weights_
 from mt_cli.model.model import Ensemble, TranslationModel
 from mt_cli.model.one_sentence import OneSentenceModel
-from mt_cli.text import BOS_ID
+from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 
 
 def model_of(options: dict[str, object]) -> TranslationModel:
@@ -29,39 +30,43 @@ def suits(model: nn.Module) -> bool:
 
 
 @torch.no_grad()
+def assert_same_logits(model: TranslationModel, alone: OneSentenceModel, *, length: int) -> None:
+    """At every position of a target of `length` ids."""
+    src_ids, tgt_in = random_ids(1, 7), with_bos(random_ids(1, length - 1, seed=1))
+    caches = alone.start(src_ids)
+    expected = model(src_ids, tgt_in)[0]
+    for position, token_id in enumerate(tgt_in[0].tolist()):
+        logits = torch.from_numpy(alone.step(token_id, caches, position=position))
+        torch.testing.assert_close(logits, expected[position], rtol=0, atol=2e-5)
+
+
 @pytest.mark.parametrize("options", CASES, ids=describe)
-def test_every_step_gives_the_same_logits(options: dict[str, object]) -> None:
+def test_steps_equal_the_teacher_forced_forward(options: dict[str, object]) -> None:
     """For more positions than the cache has room for at first."""
     model = model_of(options)
-    alone = alone_of(model)
-    src_ids = random_ids(1, 7)
-    expected, actual = model.start(src_ids), alone.start(src_ids)
-    for ids in with_bos(random_ids(1, model.max_len - 1, seed=1)).unsqueeze(-1).unbind(1):
-        torch.testing.assert_close(
-            alone.step(ids, actual), model.step(ids, expected), rtol=0, atol=2e-5
-        )
-    assert actual.length == model.max_len
+    assert_same_logits(model, alone_of(model), length=model.max_len)
 
 
-@torch.no_grad()
-def test_weights_in_another_layout_are_read_alike() -> None:
+def test_weights_in_another_layout_and_in_blocks_are_read_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = model_of({"tie": "all"})
-    src_ids, ids = random_ids(1, 4), torch.tensor([[BOS_ID]])
-    expected = model.step(ids, model.start(src_ids))
+    monkeypatch.setattr("mt_cli.model.one_sentence.LARGEST_BLOCK", 24)
+    assert_same_logits(model, alone_of(model), length=3)
     transpose_weights_(model)
-    alone = alone_of(model)
-    torch.testing.assert_close(alone.step(ids, alone.start(src_ids)), expected)
+    assert_same_logits(model, alone_of(model), length=3)
 
 
 @torch.no_grad()
-def test_a_matrix_in_blocks_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mt_cli.model.one_sentence.LARGEST_BLOCK", 24)
-    model = model_of({})
-    alone = alone_of(model)
-    src_ids, ids = random_ids(1, 4), torch.tensor([[BOS_ID]])
-    torch.testing.assert_close(
-        alone.step(ids, alone.start(src_ids)), model.step(ids, model.start(src_ids))
-    )
+@pytest.mark.parametrize("limit", [1, 4, 20])
+def test_it_finds_what_greedy_search_finds(limit: int) -> None:
+    model = model_of({"output_bias": True})
+    rules = Rules(BOS_ID, EOS_ID, forbidden_ids=(PAD_ID, BOS_ID, 7))
+    limits = torch.tensor([limit])
+    for seed in range(20):
+        src_ids = random_ids(1, 1 + seed % 9, seed=seed)
+        (expected,) = greedy_search(model.step, model.start(src_ids), limits, rules)
+        assert alone_of(model).greedy_search(src_ids, limit=limit, rules=rules) == expected
 
 
 def test_only_models_of_our_own_layers_are_suited(monkeypatch: pytest.MonkeyPatch) -> None:
