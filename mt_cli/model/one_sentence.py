@@ -10,7 +10,7 @@ vocabulary.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import numpy as np
@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mt_cli.decoding import Rules
 from mt_cli.model.model import TranslationModel
 from mt_cli.model.scratch import ScratchBackend, norm_function
 from mt_cli.model.transformer import DecoderLayer
+from mt_cli.text import BOS_ID, EOS_ID
 
 Array = NDArray[np.float32]
 Function = Callable[[Array], Array]
@@ -53,18 +53,22 @@ class OneSentenceModel:
             return None
         return cls(model, backend.decoder) if model.output.weight.is_cpu else None
 
-    def greedy_search(self, src_ids: Tensor, *, limit: int, rules: Rules) -> list[int]:
-        """What `decoding.greedy_search` finds for `src_ids` (1, S), without `no_repeat_ngram`."""
-        assert not rules.no_repeat_ngram
-        forbidden_ids = list(rules.forbidden_ids)
+    def greedy_search(
+        self, src_ids: Tensor, *, limit: int, forbidden_ids: Sequence[int]
+    ) -> list[int]:
+        """The likeliest token again and again, until `</s>` or `limit` tokens.
+
+        For `src_ids` (1, S) it finds what `decoding.greedy_search` finds for a batch.
+        """
+        forbidden = list(forbidden_ids)
         caches = self.start(src_ids)
         found: list[int] = []
-        token_id = rules.bos_id
+        token_id = BOS_ID
         while len(found) < limit:
             logits = self.step(token_id, caches, position=len(found))
-            logits[forbidden_ids] = -math.inf
+            logits[forbidden] = -math.inf
             token_id = int(logits.argmax())
-            if token_id == rules.eos_id:
+            if token_id == EOS_ID:
                 break
             found.append(token_id)
         return found

@@ -278,7 +278,10 @@ class Searcher(Engine):
             if config.beam_size == 1 and not is_scored:
                 alone = self._for_one_sentence
                 if len(lens) == 1 and alone is not None and not config.no_repeat_ngram:
-                    found = [alone.greedy_search(src_ids, limit=lens[0], rules=self._rules)]
+                    forbidden_ids = self._rules.forbidden_ids
+                    found = [
+                        alone.greedy_search(src_ids, limit=lens[0], forbidden_ids=forbidden_ids)
+                    ]
                 else:
                     model = self._model
                     found = greedy_search(model.step, model.start(src_ids), limits, self._rules)
