@@ -180,7 +180,10 @@ class FilesConfig(ColumnsConfig):
     """Both sides of a split of the `files` corpus: files of lines, or of columns."""
 
     src: FilePaths
-    """Source text, one sentence a line, in a file or a list: plain, .gz, .zst or .xz."""
+    """Source text, one sentence a line, in a file or a list: plain, .gz, .zst or .xz.
+
+    `clean/*.de.zst` stands for all files that match, sorted.
+    """
     tgt: FilePaths
     """Target text, line by line the translation of `src`; the same file, if it has both sides."""
 

@@ -5,9 +5,10 @@ Multi30k carries no licence file, so it is downloaded and never redistributed.
 
 import http.client
 import logging
+import re
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import zip_longest
@@ -110,6 +111,7 @@ def download(
     write_atomically(path, data)
 
 
+WILDCARD = re.compile(r"\*+|\?|\[[^]]+\]")
 RECORDS = ("json", "parquet")
 """Kinds of files with texts under keys."""
 RawPair = tuple[bytes, bytes]
@@ -128,7 +130,8 @@ class SideFiles:
     side: Side
 
     def __str__(self) -> str:
-        names = ", ".join(str(path) for path in self.paths)
+        names = ", ".join(str(path) for path in self.paths[:3])
+        names += f" … ({len(self.paths)} files)" if len(self.paths) > 3 else ""
         if self.column is None and not any(map(named_kind, self.paths)):
             return names
         return f"{names} ({self.column or self.side})"
@@ -169,9 +172,10 @@ class ParallelText:
             raise ConfigError(
                 f"{files.src[0]}: src_column and tgt_column must both be names, or neither"
             )
+        src = tuple(path for _, path in matching(files.src))
+        tgt = tuple(path for _, path in matching(files.tgt))
         return ParallelText(
-            SideFiles(files.src, files.src_column, "src"),
-            SideFiles(files.tgt, files.tgt_column, "tgt"),
+            SideFiles(src, files.src_column, "src"), SideFiles(tgt, files.tgt_column, "tgt")
         )
 
     def __str__(self) -> str:
@@ -184,16 +188,58 @@ class ParallelText:
             DataError: the sides differ in length, one has a line that is too long, or cannot be
                 read.
         """
-        src_lines = self.src.lines()
-        tgt_lines = self.tgt.lines()
-        for number, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines)):
-            if src is None or tgt is None:
-                num_src = number + (src is not None) + sum(1 for _ in src_lines)
-                num_tgt = number + (tgt is not None) + sum(1 for _ in tgt_lines)
-                raise DataError(
-                    f"{self.tgt}: {num_tgt} lines, but {self.src} has {num_src}; they must align"
-                )
-            yield src, tgt
+        if len(self.src.paths) != len(self.tgt.paths):
+            yield from _aligned(self.src, self.tgt)
+            return
+        for src_path, tgt_path in zip(self.src.paths, self.tgt.paths, strict=True):
+            yield from _aligned(
+                replace(self.src, paths=(src_path,)), replace(self.tgt, paths=(tgt_path,))
+            )
+
+
+def _aligned(src: SideFiles, tgt: SideFiles) -> Iterator[RawPair]:
+    """The lines of two files, side by side."""
+    src_lines = src.lines()
+    tgt_lines = tgt.lines()
+    for number, (src_line, tgt_line) in enumerate(zip_longest(src_lines, tgt_lines)):
+        if src_line is None or tgt_line is None:
+            num_src = number + (src_line is not None) + sum(1 for _ in src_lines)
+            num_tgt = number + (tgt_line is not None) + sum(1 for _ in tgt_lines)
+            raise DataError(f"{tgt}: {num_tgt} lines, but {src} has {num_src}; they must align")
+        yield src_line, tgt_line
+
+
+def matching(paths: Sequence[Path]) -> list[tuple[str, Path]]:
+    """`paths`, with the files that match it, sorted, in place of each pattern such as `*.de.zst`.
+
+    Beside each is what stands for the pattern's wildcards; nothing beside a path. A pattern that
+    nothing matches stays, as a file that is not there.
+    """
+    found: list[tuple[str, Path]] = []
+    for path in paths:
+        matches: list[Path] = []
+        literal = WILDCARD.split(str(path))
+        if len(literal) > 1 and not path.exists():
+            matches = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+        for match in matches:
+            stands_for = str(match)[len(literal[0]) : len(str(match)) - len(literal[-1])]
+            found.append((stands_for, match))
+        if not matches:
+            found.append(("", path))
+    return found
+
+
+def check_match(src: Sequence[Path], tgt: Sequence[Path]) -> None:
+    """Make sure that where both sides are patterns, the same stands for their wildcards.
+
+    Raises:
+        DataError: naming the first files of which that is not so.
+    """
+    none = None, "no file"
+    both = zip_longest(matching(src), matching(tgt), fillvalue=none)
+    for (src_part, src_path), (tgt_part, tgt_path) in both:
+        if src_part != tgt_part and "" not in (src_part, tgt_part):
+            raise DataError(f"{src_path} stands beside {tgt_path}; they must match file by file")
 
 
 class PairSource(Protocol):
@@ -254,6 +300,11 @@ def find_corpus(
 
     own = {split: ParallelText(find(pair.src), find(pair.tgt)) for split, pair in named.items()}
     check_exist(files_of(own).values())
+    for files in config.files.values():
+        check_match(files.src, files.tgt)
+    for each in config.more.values():
+        if each.src is not None and each.tgt is not None:
+            check_match(each.src, each.tgt)
     if config.corpus == "multi30k":
         for path in files_of(own).values():
             check_pin(path)
@@ -275,6 +326,7 @@ def monolingual_text(
         paths = more.src if side == "src" else more.tgt
         column = more.src_column if side == "src" else more.tgt_column
         assert paths is not None
+        paths = tuple(path for _, path in matching(paths))
         check_exist(paths)
         return SideFiles(paths, column, side)
     lang = config.src_lang if side == "src" else config.tgt_lang

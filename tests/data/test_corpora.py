@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from small import config_of, text_in
 
+from mt_cli.config.schema import DataConfig
 from mt_cli.data.corpora import RawPair, corpus_hashes, find_corpus
 from mt_cli.errors import ConfigError, DataError
 
@@ -114,3 +115,37 @@ def test_what_is_missing_is_told_by_line(
 def test_a_name_on_one_side_alone_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="names"):
         read_columns(tmp_path / "a.tsv", TSV, ("Deutsch", None))
+
+
+# Many files
+
+
+def many(folder: Path, texts: dict[str, str]) -> list[RawPair]:
+    """The training pairs of `*.de` and `*.en` in `folder`, which hold `texts`."""
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    both = {"src": str(folder / "*.de"), "tgt": str(folder / "?.en")}
+    data = {"corpus": "files", "splits": ["train", "val"], "files": {"train": both, "val": both}}
+    return list(find_corpus(DataConfig.model_validate(data))["train"].pairs())
+
+
+def test_a_pattern_stands_for_files_in_order(tmp_path: Path) -> None:
+    texts = {"b.de": "drei\n", "a.de": "eins\nzwei\n", "a.en": "one\ntwo\n", "b.en": "three\n"}
+    assert [src for src, _ in many(tmp_path, texts)] == [b"eins\n", b"zwei\n", b"drei\n"]
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        ({"a.en": "one\n"}, "b.de stands beside no file"),
+        ({"a.en": "one\n", "c.en": "two\n"}, "b.de stands beside .*c.en"),
+        ({}, r"no such file: .*\?.en"),
+        ({"a.en": "one\ntwo\n", "b.en": ""}, "a.en: 2 lines, but .*a.de has 1"),
+    ],
+    ids=["one more", "another name", "none", "lines"],
+)
+def test_files_that_do_not_match_are_told(
+    tmp_path: Path, targets: dict[str, str], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        many(tmp_path, {"a.de": "eins\n", "b.de": "zwei\n", **targets})
