@@ -112,6 +112,8 @@ def download(
 
 
 WILDCARD = re.compile(r"\*+|\?|\[[^]]+\]")
+SHOWN_FILES = 3
+"""Of a side, in messages."""
 RECORDS = ("json", "parquet")
 """Kinds of files with texts under keys."""
 RawPair = tuple[bytes, bytes]
@@ -130,8 +132,9 @@ class SideFiles:
     side: Side
 
     def __str__(self) -> str:
-        names = ", ".join(str(path) for path in self.paths[:3])
-        names += f" … ({len(self.paths)} files)" if len(self.paths) > 3 else ""
+        names = ", ".join(str(path) for path in self.paths[:SHOWN_FILES])
+        if len(self.paths) > SHOWN_FILES:
+            names += f" … ({len(self.paths)} files)"
         if self.column is None and not any(map(named_kind, self.paths)):
             return names
         return f"{names} ({self.column or self.side})"
@@ -172,10 +175,9 @@ class ParallelText:
             raise ConfigError(
                 f"{files.src[0]}: src_column and tgt_column must both be names, or neither"
             )
-        src = tuple(path for _, path in matching(files.src))
-        tgt = tuple(path for _, path in matching(files.tgt))
         return ParallelText(
-            SideFiles(src, files.src_column, "src"), SideFiles(tgt, files.tgt_column, "tgt")
+            SideFiles(matching(files.src), files.src_column, "src"),
+            SideFiles(matching(files.tgt), files.tgt_column, "tgt"),
         )
 
     def __str__(self) -> str:
@@ -198,7 +200,7 @@ class ParallelText:
 
 
 def _aligned(src: SideFiles, tgt: SideFiles) -> Iterator[RawPair]:
-    """The lines of two files, side by side."""
+    """The lines of both, side by side."""
     src_lines = src.lines()
     tgt_lines = tgt.lines()
     for number, (src_line, tgt_line) in enumerate(zip_longest(src_lines, tgt_lines)):
@@ -209,12 +211,16 @@ def _aligned(src: SideFiles, tgt: SideFiles) -> Iterator[RawPair]:
         yield src_line, tgt_line
 
 
-def matching(paths: Sequence[Path]) -> list[tuple[str, Path]]:
+def matching(paths: Sequence[Path]) -> tuple[Path, ...]:
     """`paths`, with the files that match it, sorted, in place of each pattern such as `*.de.zst`.
 
-    Beside each is what stands for the pattern's wildcards; nothing beside a path. A pattern that
-    nothing matches stays, as a file that is not there.
+    A pattern that nothing matches stays, as a file that is not there.
     """
+    return tuple(path for _, path in _matches(paths))
+
+
+def _matches(paths: Sequence[Path]) -> list[tuple[str, Path]]:
+    """See `matching`; before each file, what stands for its pattern's wildcards, if it has one."""
     found: list[tuple[str, Path]] = []
     for path in paths:
         matches: list[Path] = []
@@ -236,7 +242,7 @@ def check_match(src: Sequence[Path], tgt: Sequence[Path]) -> None:
         DataError: naming the first files of which that is not so.
     """
     none = None, "no file"
-    both = zip_longest(matching(src), matching(tgt), fillvalue=none)
+    both = zip_longest(_matches(src), _matches(tgt), fillvalue=none)
     for (src_part, src_path), (tgt_part, tgt_path) in both:
         if src_part != tgt_part and "" not in (src_part, tgt_part):
             raise DataError(f"{src_path} stands beside {tgt_path}; they must match file by file")
@@ -326,7 +332,7 @@ def monolingual_text(
         paths = more.src if side == "src" else more.tgt
         column = more.src_column if side == "src" else more.tgt_column
         assert paths is not None
-        paths = tuple(path for _, path in matching(paths))
+        paths = matching(paths)
         check_exist(paths)
         return SideFiles(paths, column, side)
     lang = config.src_lang if side == "src" else config.tgt_lang

@@ -251,9 +251,10 @@ def pad_slots(kv: Tensor) -> Tensor:
 
 
 def pad_bias(bias: Tensor, *, at_least: int = 1) -> Tensor:
-    """Extend `bias` (…, S) to the zeros that `pad_slots` appends, and hide them."""
-    missing = max(bias.shape[-1], at_least) - bias.shape[-1]
-    return F.pad(bias, (0, missing + -(bias.shape[-1] + missing) % SIMD_FLOATS), value=-math.inf)
+    """Extend `bias` (…, S) to the slots of `pad_slots`, for `at_least` so many, and hide them."""
+    S = bias.shape[-1]
+    shown = math.ceil(max(S, at_least) / SIMD_FLOATS) * SIMD_FLOATS
+    return F.pad(bias, (0, shown - S), value=-math.inf)
 
 
 class ScratchBackend(nn.Module):

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel
 
@@ -273,9 +273,8 @@ class Run:
     def latest_environment(self) -> dict[str, object]:
         """The facts of env.json as they were when training began last."""
         facts = self.read_facts(ENVIRONMENT)
-        noted = facts.pop(RESUMED, [])
-        for session in noted if isinstance(noted, list) else []:
-            facts |= session if isinstance(session, dict) else {}
+        for session in _pop_resumed(facts):
+            facts |= session
         return facts
 
     def note_environment(self, environment: Mapping[str, object], *, after_step: int) -> None:
@@ -284,12 +283,7 @@ class Run:
         Notes about updates that a kill has lost are dropped.
         """
         facts = dict(environment) if after_step == 0 else self.read_facts(ENVIRONMENT)
-        noted = facts.pop(RESUMED, [])
-        sessions = []
-        for each in noted if isinstance(noted, list) else []:
-            match each:
-                case {"after_step": int(step)} if step < after_step:
-                    sessions.append(each)
+        sessions = [each for each in _pop_resumed(facts) if each[AFTER_STEP] < after_step]
         known = dict(facts)
         for session in sessions:
             known |= session
@@ -303,6 +297,17 @@ class Run:
         """Folders of the evaluations that the run keeps, by name."""
         folders = self.folder.glob(f"{EVALUATIONS}/[!.]*")
         return sorted(path for path in folders if (path / SCORES).exists())
+
+
+def _pop_resumed(facts: dict[str, object]) -> list[dict[str, Any]]:
+    """Take from the `facts` of env.json what changed whenever training was resumed."""
+    noted = facts.pop(RESUMED, [])
+    sessions = []
+    for each in noted if isinstance(noted, list) else []:
+        match each:
+            case {"after_step": int()}:
+                sessions.append(each)
+    return sessions
 
 
 def check_place(folder: Path, *, overwrite: bool) -> None:

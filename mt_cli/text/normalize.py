@@ -21,6 +21,7 @@ _REMOVED = re.compile(
     "\u2060-\u206f\ufeff\ufff9-\ufffb\ufffd\ud800-\udfff]"
 )
 LOST = "\ufffd"
+"""What `decode_line` puts for bytes that are not UTF-8."""
 JOINERS = re.compile("[\u200c\u200d]+")
 """Zero-width non-joiner and joiner, which some scripts spell words with, and sequences of emoji."""
 ZERO_WIDTH_JOINER = "\u200d"
