@@ -82,9 +82,12 @@ def random_ids(
 
 def split_of(pairs: Sequence[tuple[list[int], list[int]]]) -> EncodedSplit:
     """Pairs of ids, in the type that prepared data with a small vocabulary have."""
-    sides = (Sentences.of([pair[side] for pair in pairs]) for side in (0, 1))
-    src, tgt = (Sentences(side.ids.astype(np.uint16), side.offsets) for side in sides)
-    return EncodedSplit(src, tgt)
+
+    def of_side(sentences: Sequence[list[int]]) -> Sentences:
+        ((ids, offsets),) = Sentences.of(sentences).arrays
+        return Sentences(((ids.astype(np.uint16), offsets),))
+
+    return EncodedSplit(of_side([src for src, _ in pairs]), of_side([tgt for _, tgt in pairs]))
 
 
 def random_pairs(

@@ -9,6 +9,7 @@ import typer
 from mt_cli.cli.app import app, command
 from mt_cli.cli.flags import ConfigPath, prepare_command, prepared_dir
 from mt_cli.config.load import load_config
+from mt_cli.errors import UsageError
 from mt_cli.machine.terminal import print_result
 
 log = logging.getLogger(__name__)
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
     "prepare configs/sample.toml",
     "prepare configs/multi30k-tiny.toml --from downloads",
     "prepare mine.toml --set data.filter.max_ratio=3",
+    "prepare large.toml --shard 3/16",
 )
 def prepare(
     config: ConfigPath,
@@ -39,6 +41,15 @@ def prepare(
     workers: Annotated[
         int, typer.Option(min=0, metavar="N", help="Processes, 16 at most; 0 chooses by size.")
     ] = 0,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            "--shard", metavar="I/N", help="Prepare the I-th of N shares of the training text."
+        ),
+    ] = None,
+    join: Annotated[
+        bool, typer.Option("--join", help="Make one of the shards that are prepared.")
+    ] = False,
 ) -> None:
     """Get, clean and encode a corpus.
 
@@ -48,9 +59,27 @@ def prepare(
     loaded = load_config(config, settings)
     from mt_cli.data.corpora import MadeFiles
     from mt_cli.data.prepare import prepare_corpus
+    from mt_cli.data.shards import Shard, first_tokenizers, join_shards
     from mt_cli.runs.run import run_with_tokenizer, runs_trained_on
 
+    folder = prepared_dir(config)
+    needed_by = runs_trained_on(folder)
+    if join:
+        if shard is not None:
+            raise UsageError("--join makes one of all shards, --shard prepares one; give one flag")
+        report, is_new = join_shards(loaded, folder, force=force, needed_by=needed_by)
+        print_result(
+            folder, {"folder": folder, "is_new": is_new, "report": report}, as_json=as_json
+        )
+        return
     parent = run_with_tokenizer(loaded)
+    tokenizers = None if parent is None else parent.tokenizers
+    part = None
+    if shard is not None:
+        part = Shard.parse(shard)
+        if tokenizers is None and part.number > 1:
+            tokenizers = first_tokenizers(loaded, folder, part)
+        folder /= part.name
 
     def made() -> MadeFiles:
         if not any(more.translate_with for more in loaded.data.more.values()):
@@ -59,21 +88,25 @@ def prepare(
 
         return make_pairs(loaded, source=source, offline=offline)
 
-    folder = prepared_dir(config)
     report, is_new = prepare_corpus(
         loaded,
         out=folder,
-        given=None if parent is None else parent.tokenizers,
+        given=tokenizers,
         source=source,
         offline=offline,
         force=force,
         workers=workers,
-        needed_by=runs_trained_on(folder),
+        needed_by=needed_by,
         make_pairs=made,
+        shard=part,
     )
     if not is_new:
         again = prepare_command(
-            config, settings, *(() if source is None else ("--from", source)), "--force"
+            config,
+            settings,
+            *(() if source is None else ("--from", source)),
+            *(() if shard is None else ("--shard", shard)),
+            "--force",
         )
         log.info("%s: nothing has changed; to prepare it again: %s", folder, again)
     document = {"folder": folder, "is_new": is_new, "report": report}

@@ -22,6 +22,10 @@ POOL_BATCHES = 100
 """Pairs are sorted by length only within pools of about this many batches, so the order stays
 random.
 """
+MAX_BLOCKS = 1 << 22
+"""Blocks of neighbouring pairs that are shuffled: 24 bytes each, for a moment."""
+POOL_BLOCKS = 64
+"""Blocks of which a pool has pairs, at least."""
 
 
 @dataclass(frozen=True)
@@ -129,17 +133,15 @@ def plan_epoch(
 ) -> Iterator[PlannedBatch]:
     """Plan an epoch: batches of pairs of similar length, in random order within a pool.
 
-    Pairs come as often as `shuffled` says. A batch holds at most `tokens_per_batch` tokens a side,
+    Pairs come as often as `_pools` says. A batch holds at most `tokens_per_batch` tokens a side,
     padding and `</s>` included; a longer pair is a batch of its own. Widths are bucket sizes, or
-    `max_width`, which no pair may exceed. One pool is planned at a time: of the whole corpus, only
-    the order of its pairs is in memory.
+    `max_width`, which no pair may exceed. One pool is planned at a time.
     """
-    order = shuffled(_portions(split), rng)
-    mean_length = 1 + max(len(side.ids) for side in (split.src, split.tgt)) / max(1, len(split))
+    num_ids = max(split.src.num_ids, split.tgt.num_ids)
+    mean_length = 1 + num_ids / max(1, len(split))
     pool_size = max(1, int(POOL_BATCHES * tokens_per_batch / mean_length))
-    is_small = len(order) < pool_size
-    for begin in range(0, len(order), pool_size):
-        pool = order[begin : begin + pool_size]
+    is_small = epoch_size(split) < pool_size
+    for pool in _pools(_portions(split), pool_size, rng):
         src_widths = bucket_sizes(split.src.lengths_of(pool) + 1)
         tgt_widths = bucket_sizes(split.tgt.lengths_of(pool) + 1)
         # The narrower side is at most one size below the wider one: that halves the number of
@@ -171,18 +173,37 @@ def _num_drawn(size: int, share: float) -> int:
     return max(min(size, 1), round(size * share))
 
 
-def shuffled(portions: Sequence[tuple[int, float]], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Numbers of consecutive `portions`, each (size, share), in a random order.
+def _pools(
+    portions: Sequence[tuple[int, float]], pool_size: int, rng: np.random.Generator
+) -> Iterator[NDArray[np.int64]]:
+    """The pairs of consecutive `portions`, each (size, share), in a random order, pool by pool.
 
-    Each number comes as often as the share of its portion says. If that is not a whole number, some
-    come once more than the rest. A portion that is not empty gives at least one number.
+    Each pair comes as often as the share of its portion says. If that is not a whole number, some
+    come once more than the rest. A portion that is not empty gives at least one.
+
+    So that memory does not grow with the corpus, blocks of neighbours are shuffled, and then the
+    pairs of a pool of many blocks. Up to `MAX_BLOCKS` pairs, each is a block of its own.
     """
+    sizes = np.array([size for size, _ in portions])
+    block_size = 1
+    while sizes.sum() > MAX_BLOCKS * block_size:
+        block_size *= 2
+    num_blocks = -(-sizes // block_size)
+    ends = np.cumsum(sizes)
+    block_ends = np.cumsum(num_blocks)
     drawn = []
-    begin = 0
-    for size, share in portions:
-        drawn.append(begin + np.resize(rng.permutation(size), _num_drawn(size, share)))
-        begin += size
-    return rng.permutation(np.concatenate(drawn))
+    for number, end, (_, share) in zip(num_blocks, block_ends, portions, strict=True):
+        drawn.append(end - number + np.resize(rng.permutation(number), _num_drawn(number, share)))
+    order = rng.permutation(np.concatenate(drawn))
+    pool_blocks = pool_size if block_size == 1 else max(POOL_BLOCKS, pool_size // block_size)
+    for begin in range(0, len(order), pool_blocks):
+        blocks = order[begin : begin + pool_blocks]
+        portion = np.searchsorted(block_ends, blocks, side="right")  # of each block
+        firsts = ends[portion] - sizes[portion]
+        firsts += (blocks - (block_ends - num_blocks)[portion]) * block_size
+        pairs = firsts[:, np.newaxis] + np.arange(block_size)
+        pool = pairs[pairs < ends[portion, np.newaxis]]
+        yield pool if block_size == 1 else rng.permutation(pool)
 
 
 def _group(
@@ -244,15 +265,13 @@ def _rows_of(
 ) -> NDArray[np.int64]:
     """The sentences at `indices` (N,) from column `first` on, each before `</s>`: (rows, width).
 
-    The rest is filled with `<pad>`. There is no loop over the sentences, which would cost a GPU's
-    time.
+    The rest is filled with `<pad>`.
     """
-    lengths = sentences.lengths_of(indices)  # (N,)
+    lengths, ids = sentences.take(indices)
     columns = np.arange(width) - first
     is_id = (columns >= 0) & (columns < lengths[:, np.newaxis])  # (N, width)
-    places = (sentences.offsets[indices, np.newaxis] + columns)[is_id]
     padded = np.full((rows, width), PAD_ID, dtype=np.int64)
-    padded[: len(indices)][is_id] = sentences.ids[places]
+    padded[: len(indices)][is_id] = ids
     padded[np.arange(len(indices)), first + lengths] = EOS_ID
     return padded
 

@@ -117,15 +117,17 @@ def sample_split(files: ParallelText, data: DataConfig, *, is_trained_on: bool) 
     """
     num_lines = 0
     invalid: dict[SideFiles, list[int]] = {files.src: [], files.tgt: []}
+    first, _ = files.lines or (0, None)
 
     def numbered() -> Iterator[tuple[int, RawPair]]:
         nonlocal num_lines
-        for num_lines, (src, tgt) in enumerate(files.pairs(), 1):
+        for number, (src, tgt) in enumerate(files.pairs(), first + 1):
+            num_lines += 1
             if not is_valid_utf8(src):
-                invalid[files.src].append(num_lines)
+                invalid[files.src].append(number)
             if not is_valid_utf8(tgt):
-                invalid[files.tgt].append(num_lines)
-            yield num_lines, (src, tgt)
+                invalid[files.tgt].append(number)
+            yield number, (src, tgt)
 
     sample: Sample = []
     for line, (raw_src, raw_tgt) in sorted(sampled(numbered(), SAMPLE_SIZE, seed=0)):

@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
-from itertools import zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Protocol
 
@@ -130,6 +130,8 @@ class SideFiles:
     `tgt`, of a .tmx the source's language or the first other.
     """
     side: Side
+    first: int = 1
+    """The number of the first of `paths`, where those before it are in other shards."""
 
     def __str__(self) -> str:
         names = ", ".join(str(path) for path in self.paths[:SHOWN_FILES])
@@ -163,6 +165,8 @@ class ParallelText:
 
     src: SideFiles
     tgt: SideFiles
+    lines: tuple[int, int] | None = None
+    """Begin and end of those that count, from 0; None is all."""
 
     @staticmethod
     def of(files: FilesConfig | MorePairsConfig) -> "ParallelText":
@@ -190,13 +194,17 @@ class ParallelText:
             DataError: the sides differ in length, one has a line that is too long, or cannot be
                 read.
         """
+        every = chain.from_iterable(_aligned(file.src, file.tgt) for file in self.by_file())
+        return every if self.lines is None else islice(every, *self.lines)
+
+    def by_file(self) -> "list[ParallelText]":
+        """The text of each file alone, if both sides have as many."""
         if len(self.src.paths) != len(self.tgt.paths):
-            yield from _aligned(self.src, self.tgt)
-            return
-        for src_path, tgt_path in zip(self.src.paths, self.tgt.paths, strict=True):
-            yield from _aligned(
-                replace(self.src, paths=(src_path,)), replace(self.tgt, paths=(tgt_path,))
-            )
+            return [self]
+        return [
+            ParallelText(replace(self.src, paths=(src,)), replace(self.tgt, paths=(tgt,)))
+            for src, tgt in zip(self.src.paths, self.tgt.paths, strict=True)
+        ]
 
 
 def _aligned(src: SideFiles, tgt: SideFiles) -> Iterator[RawPair]:
@@ -390,7 +398,7 @@ def files_of(corpus: Corpus) -> dict[str, Path]:
     files = {}
     for name, pair in corpus.items():
         for side in (pair.src, pair.tgt):
-            for number, path in enumerate(side.paths, 1):
+            for number, path in enumerate(side.paths, side.first):
                 key = f"{name}.{side.side}"
                 files[key if number == 1 else f"{key}.{number}"] = path
     return files

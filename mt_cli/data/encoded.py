@@ -1,11 +1,11 @@
 """Encoded splits: flat arrays of ids and where sentences begin, memory-mapped from disk."""
 
 import errno
+import functools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import cast
@@ -35,33 +35,70 @@ def id_type(vocab_size: int) -> IdType:
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences of one side, one after another."""
+    """Sentences of one side, one after another, in one array of ids or in several, as of shards."""
 
-    ids: IdArray
-    offsets: NDArray[np.int64]
-    """Sentence i is `ids[offsets[i]:offsets[i + 1]]`."""
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """Number of ids in each sentence."""
-        return np.diff(self.offsets)
-
-    def lengths_of(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Number of ids in each sentence at `indices` (N,): (N,)."""
-        return self.offsets[indices + 1] - self.offsets[indices]
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, index: int) -> IdArray:
-        return self.ids[self.offsets[index] : self.offsets[index + 1]]
+    arrays: tuple[tuple[IdArray, NDArray[np.int64]], ...]
+    """Ids and offsets: sentence i of an array is `ids[offsets[i]:offsets[i + 1]]`."""
 
     @staticmethod
     def of(sentences: Sequence[Sequence[int]]) -> "Sentences":
         """`sentences`, one after another."""
         lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
         ids = np.fromiter(chain.from_iterable(sentences), np.int32, int(lengths.sum()))
-        return Sentences(ids, np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths))))
+        return Sentences(((ids, np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))),))
+
+    @functools.cached_property
+    def _ends(self) -> NDArray[np.int64]:
+        """Where each array's sentences end, counted through all arrays."""
+        return np.cumsum([len(offsets) - 1 for _, offsets in self.arrays], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, index: int) -> NDArray[np.int64]:
+        return self.take(np.array([index]))[1]
+
+    @property
+    def num_ids(self) -> int:
+        """Ids of all sentences together."""
+        return sum(int(offsets[-1] - offsets[0]) for _, offsets in self.arrays)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Number of ids in each sentence."""
+        return np.concatenate([np.diff(offsets) for _, offsets in self.arrays])
+
+    def lengths_of(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Number of ids in each sentence at `indices` (N,): (N,)."""
+        lengths = np.empty(len(indices), np.int64)
+        for rows, (_, offsets), places in self._by_array(indices):
+            lengths[rows] = offsets[places + 1] - offsets[places]
+        return lengths
+
+    def take(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Lengths (N,) of the sentences at `indices` (N,), and their ids, one after the other.
+
+        There is no loop over the sentences, which would cost a GPU's time.
+        """
+        lengths = self.lengths_of(indices)
+        taken = np.empty(int(lengths.sum()), np.int64)
+        for rows, (ids, offsets), places in self._by_array(indices):
+            ends = np.cumsum(lengths[rows])
+            shifts = offsets[places] - (ends - lengths[rows])
+            taken[np.repeat(rows, lengths)] = ids[
+                np.arange(ends[-1]) + np.repeat(shifts, lengths[rows])
+            ]
+        return lengths, taken
+
+    def _by_array(
+        self, indices: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.bool_], tuple[IdArray, NDArray[np.int64]], NDArray[np.int64]]]:
+        """For each array that has some of `indices` (N,): which (N,), the array, places in it."""
+        numbers = np.searchsorted(self._ends, indices, side="right")
+        for number in np.flatnonzero(np.bincount(numbers)):
+            rows = numbers == number
+            _, offsets = self.arrays[number]
+            yield rows, self.arrays[number], indices[rows] - (self._ends[number] - len(offsets) + 1)
 
 
 @dataclass(frozen=True)
@@ -75,6 +112,22 @@ class EncodedSplit:
 
     def __len__(self) -> int:
         return len(self.src)
+
+    def between(self, begin: int, end: int) -> "EncodedSplit":
+        """The pairs `begin` to `end` - 1 of a split with one array a side, in the same memory."""
+
+        def cut(side: Sentences) -> Sentences:
+            ((ids, offsets),) = side.arrays
+            return Sentences(((ids, offsets[begin : end + 1]),))
+
+        return EncodedSplit(cut(self.src), cut(self.tgt))
+
+    @staticmethod
+    def joined(splits: Sequence["EncodedSplit"]) -> "EncodedSplit":
+        """The pairs of `splits`, one after the other, in the same memory."""
+        src = tuple(array for split in splits for array in split.src.arrays)
+        tgt = tuple(array for split in splits for array in split.tgt.arrays)
+        return EncodedSplit(Sentences(src), Sentences(tgt))
 
 
 LENGTHS_SHARE = 0.999
@@ -153,13 +206,14 @@ def _open_side(ids_path: Path, offsets_path: Path) -> Sentences:
     ids = cast("IdArray", _map(ids_path, np.uint16, np.int32))
     offsets = cast("NDArray[np.int64]", _map(offsets_path, np.int64))
     spans_ids = len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == len(ids)
-    if not spans_ids or bool((np.diff(offsets) < 0).any()):
+    parts = (offsets[i : i + IDS_TOGETHER + 1] for i in range(0, len(offsets), IDS_TOGETHER))
+    if not spans_ids or any((np.diff(part) < 0).any() for part in parts):
         raise DataError(f"{offsets_path}: does not fit {len(ids):,} ids; prepare again")
-    return Sentences(ids, offsets)
+    return Sentences(((ids, offsets),))
 
 
 def _map(path: Path, *types: type[np.generic]) -> NDArray[np.generic]:
-    load = partial(np.load, path, allow_pickle=False)
+    load = functools.partial(np.load, path, allow_pickle=False)
     with damage_named(path, "array of ids", ValueError, TypeError, OverflowError, EOFError):
         try:
             array: NDArray[np.generic] = load(mmap_mode="r")
@@ -210,7 +264,8 @@ class _SideWriter:
         self._write_header(length=0)
 
     def write(self, sentences: Sentences, lines: Sequence[bytes]) -> None:
-        self._ids.write(sentences.ids.astype(self._id_type, copy=False).tobytes())
+        for ids, _ in sentences.arrays:
+            self._ids.write(ids.astype(self._id_type, copy=False).tobytes())
         self._lengths.append(sentences.lengths)
         self._lines.write(b"".join(line + b"\n" for line in lines))
 

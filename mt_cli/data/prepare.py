@@ -42,7 +42,10 @@ from mt_cli.data.prepared import (
     Prepared,
     SideReport,
     SplitReport,
+    check_unneeded,
     complete_prepared,
+    hashes_path,
+    holds_shards,
     open_prepared,
 )
 from mt_cli.data.readers import PACKED_ENDINGS
@@ -55,6 +58,7 @@ from mt_cli.data.scan import (
     scan_split,
     text_options,
 )
+from mt_cli.data.shards import Beginnings, Shard
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import (
     MANIFEST,
@@ -88,48 +92,64 @@ def prepare_corpus(
     workers: int = 1,
     needed_by: Sequence[Path] = (),
     make_pairs: Callable[[], MadeFiles] = dict,
+    shard: Shard | None = None,
 ) -> tuple[CorpusReport, bool]:
     """Prepare `config`'s corpus into the folder `out`, unless it is there and nothing changed.
 
     Without `given` tokenizers, those of the run whose model is to be trained further, they are
     learned. `workers` processes do the work, 0 choosing by size; the result is the same to the
     byte. Without `force`, data that are `needed_by` some runs are not replaced by others.
-    `make_pairs` gives, by name, the pairs of which a run makes a side; it may take hours. Returns
+    `make_pairs` gives, by name, the pairs of which a run makes a side; it may take hours. A `shard`
+    has only a share of the training text, but its tokenizers are learned from all of it. Returns
     the report, and whether the data are new.
 
     Raises:
         UsageError: `out` holds something else, or what runs need, which must not be replaced.
     """
+    if holds_shards(out):
+        raise UsageError(f"{out}: holds shards; prepare with --shard and --join, or move it away")
     if not is_free(out) and not (out / MANIFEST).exists():
         raise UsageError(f"{out}: exists and is no prepared data (no {MANIFEST}); move it away")
     with locked(out):
         found = None if force or is_free(out) else _open_existing(out)
         usable = found if found is not None and not found.differing_keys(config) else None
         if found is not None and usable is None:
-            _check_unneeded(out, needed_by)
+            check_unneeded(out, needed_by)
         made = make_pairs()  # only then are all inputs known, and whether any has changed
         of_tokenizers = {}
         for name, content in given.to_files().items() if given else ():
             of_tokenizers[f"{TOKENIZER_FOLDER}/{name}"] = sha256_bytes(content)
         inputs = pinned_hashes(config.data, made)
         corpus = None
+        whole = None
         # Pinned files are known without being at hand; those of --from are looked at all the same.
-        if usable is None or inputs is None or source is not None:
+        if usable is None or inputs is None or source is not None or shard is not None:
             corpus = find_corpus(config.data, source=source, offline=offline, made=made)
             check_outside(out, files_of(corpus).values(), way_out="copy it to another place")
+            if shard is not None:
+                whole = corpus[TRAIN]
+                corpus, common = shard.cut(corpus)
+                of_tokenizers |= common
             inputs = inputs or corpus_hashes(corpus)
         inputs |= of_tokenizers
         if usable is not None and usable.manifest.inputs == inputs:
             return usable.report(), False
         if found is not None:
-            _check_unneeded(out, needed_by)
+            check_unneeded(out, needed_by)
         if corpus is None:
             corpus = find_corpus(config.data, offline=offline, made=made)
         began_at = time.monotonic()
         examples = log_problems(corpus, config.data)
         workers = _num_workers(corpus, workers)
+        if whole is not None and given is None:
+            sample = scan_split(
+                Beginnings(whole), TRAIN, config.data, keeps_pairs=True, workers=workers
+            )
+            given = learn_tokenizers(sample.pairs, config.tokenizer, text_options(config.data))
         with built_beside(out) as folder:
-            report = _build(config, corpus, folder, given, inputs=inputs, workers=workers)
+            report = _build(
+                config, corpus, folder, given, inputs=inputs, workers=workers, shard=shard
+            )
     for name, split in report.splits.items():
         if not is_trained_on(name):
             warn_of_known_sources(name, split.src_in_train or 0, of=split.lines)
@@ -145,13 +165,6 @@ def _open_existing(folder: Path) -> Prepared | None:
     except DataError as error:
         log.warning("preparing again: %s", error)
         return None
-
-
-def _check_unneeded(out: Path, needed_by: Sequence[Path]) -> None:
-    if needed_by:
-        raise UsageError(
-            f"{out}: {needed_by[0]} was trained on it; rename the config, or use --force"
-        )
 
 
 def warn_of_leaks(corpus: Corpus, data: DataConfig) -> None:
@@ -186,6 +199,7 @@ def _build(
     *,
     inputs: dict[str, str],
     workers: int,
+    shard: Shard | None,
 ) -> CorpusReport:
     """Fill `folder`: scan, learn tokenizers unless they are `given`, encode, report."""
     data = config.data
@@ -205,6 +219,8 @@ def _build(
         tokenizers = replace(given, options=options)
     for name, content in tokenizers.to_files().items():
         write_atomically(folder / TOKENIZER_FOLDER / name, content)
+    if shard is not None:
+        _write_hashes(folder, scanned)
 
     splits: dict[str, SplitReport] = {}
     for name in data.splits:
@@ -226,7 +242,7 @@ def _build(
             end = begin + scanned[part].lines - dropped.total()
             if name == TRAIN and begin == end:
                 raise DataError(f"{parts[part]}: every training pair was dropped: {dict(dropped)}")
-            splits[part] = _report(split, begin, end, part, dropped, scanned)
+            splits[part] = _report(split.between(begin, end), part, dropped, scanned)
             begin = end
     report = CorpusReport(
         src_vocab_size=tokenizers.src.vocab_size,
@@ -238,19 +254,32 @@ def _build(
         if is_trained_on(name):
             num_sentences += statistics.num_sentences
     lengths = TrainingLengths.of(open_split(folder, TRAIN), num_sentences)
-    complete_prepared(folder, config, inputs=inputs, report=report, lengths=lengths)
+    complete_prepared(
+        folder,
+        config,
+        inputs=inputs,
+        report=report,
+        lengths=lengths,
+        shard=None if shard is None else str(shard),
+    )
     return report
+
+
+def _write_hashes(folder: Path, scanned: Mapping[str, SplitStatistics]) -> None:
+    """Write what tells, when shards are joined, which texts are in several parts."""
+    hashes_path(folder, TRAIN).parent.mkdir()
+    for name, statistics in scanned.items():
+        hashes = np.stack((statistics.src_hashes, statistics.pair_hashes))
+        np.save(hashes_path(folder, name), hashes)
 
 
 def _report(
     split: EncodedSplit,
-    begin: int,
-    end: int,
     part: str,
     dropped: Counter[str],
     scanned: Mapping[str, SplitStatistics],
 ) -> SplitReport:
-    """The report on a `part`, whose pairs are `begin` to `end` - 1 of `split`."""
+    """The report on a `part`, whose pairs are `split`."""
     statistics = scanned[part]
     src_in_train = None
     pairs_in_train = None
@@ -264,14 +293,14 @@ def _report(
         pairs_in_train = count_common(statistics.pair_hashes, [each.pair_hashes for each in known])
     return SplitReport(
         lines=statistics.lines,
-        pairs=end - begin,
+        pairs=len(split),
         dropped=dict(sorted(dropped.items())),
         invalid_utf8=statistics.invalid,
         duplicates=len(statistics.pair_hashes) - len(np.unique(statistics.pair_hashes)),
         src_in_train=src_in_train,
         pairs_in_train=pairs_in_train,
-        src=SideReport.of(split.src, begin, end),
-        tgt=SideReport.of(split.tgt, begin, end),
+        src=SideReport.of(split.src),
+        tgt=SideReport.of(split.tgt),
     )
 
 

@@ -4,12 +4,14 @@ manifest.json  report.json  tokenizer/
 <split>.<side>.npy           flat ids, memory-mapped
 <split>.<side>.offsets.npy   where sentences begin
 <split>.<side>.txt           the corpus's own lines
+shard-1-of-4/ …              the same again, of a share of the training text; see `shards`
 """
 
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -34,7 +36,7 @@ from mt_cli.data.encoded import (
     lines_path,
     open_split,
 )
-from mt_cli.errors import DataError, PreparedDataError
+from mt_cli.errors import DataError, PreparedDataError, UsageError
 from mt_cli.machine.files import (
     MANIFEST,
     MAX_TEXT_BYTES,
@@ -65,20 +67,20 @@ class SideReport(BaseModel):
     """Percentiles of tokens per line: half of the lines have at most `lengths["50"]`."""
 
     @staticmethod
-    def of(sentences: Sentences, begin: int, end: int) -> "SideReport":
-        """Lengths and unknown tokens of the encoded lines `begin` to `end` - 1."""
-        offsets = sentences.offsets[begin : end + 1]
-        ids = sentences.ids[offsets[0] : offsets[-1]]
-        places = range(0, len(ids), IDS_TOGETHER)
-        unknown = sum(int((ids[i : i + IDS_TOGETHER] == UNK_ID).sum()) for i in places)
+    def of(sentences: Sentences) -> "SideReport":
+        """Lengths and unknown tokens of encoded lines."""
+        unknown = 0
+        for ids, offsets in sentences.arrays:
+            for i in range(int(offsets[0]), int(offsets[-1]), IDS_TOGETHER):
+                unknown += int((ids[i : min(i + IDS_TOGETHER, int(offsets[-1]))] == UNK_ID).sum())
         # "higher" gives a length that some line has, never one between two.
         found = [0] * len(PERCENTILES)
-        if end > begin:
-            found = np.percentile(np.diff(offsets), PERCENTILES, method="higher").tolist()
+        if len(sentences):
+            found = np.percentile(sentences.lengths, PERCENTILES, method="higher").tolist()
         return SideReport(
-            tokens=len(ids),
+            tokens=sentences.num_ids,
             unknown=unknown,
-            unknown_rate=unknown / max(1, len(ids)),
+            unknown_rate=unknown / max(1, sentences.num_ids),
             lengths={str(p): int(length) for p, length in zip(PERCENTILES, found, strict=True)},
         )
 
@@ -142,6 +144,8 @@ class CorpusReport(BaseModel):
 
 
 REPORT = "report.json"
+HASHES_FOLDER = "hashes"
+"""In a shard: by part of the corpus, sorted hashes of its sources and of its pairs, (2, N)."""
 
 
 class Manifest(BaseModel):
@@ -160,6 +164,10 @@ class Manifest(BaseModel):
     """Pairs of each split. The files of `train` also hold those of each `train+<name>`."""
     lengths: TrainingLengths = TrainingLengths()
     """Of the pairs of `train`."""
+    shard: str | None = None
+    """Which share of the training text this is, such as 3/16; None is all of it."""
+    shards: list[Annotated[str, Field(pattern=r"^shard-\d+-of-\d+$")]] = []
+    """Folders of which each has a share of `train`; without any, this one has it."""
 
 
 @dataclass(frozen=True)
@@ -193,27 +201,45 @@ class Prepared:
             for key, (was, now) in differences(config.model_copy(update=stored), config).items()
         ]
 
+    @functools.cached_property
+    def shards(self) -> "list[Prepared]":
+        """The folders that have the training text, in order: this one, or its shards."""
+        folders = [self.folder / name for name in self.manifest.shards]
+        return [open_prepared(folder, verify=False) for folder in folders] or [self]
+
     def split(self, name: str) -> EncodedSplit:
         """Encoded pairs of split `name`, memory-mapped; `train` includes what the config adds."""
         self._check_has(name)
-        split = open_split(self.folder, name)
-        sizes = self.manifest.pairs
-        portions = [(sizes[name], 1.0)]
+        shares = {name: 1.0}
         if name == TRAIN:
             for more_name, more in self.manifest.data.more.items():
-                portions.append((sizes.get(f"{MORE}{more_name}", 0), more.share))
+                shares[f"{MORE}{more_name}"] = more.share
             if self.manifest.data.augment.shares:
-                portions.append((sizes.get(AUGMENT, 0), self.manifest.data.augment.share))
-        expected = sum(size for size, _ in portions)
-        if len(split) != expected:
-            raise PreparedDataError(
-                f"{self.folder}: {name} has not the {expected:,} pairs of {MANIFEST}"
-            )
-        return replace(split, portions=tuple(portions) if len(portions) > 1 else ())
+                shares[AUGMENT] = self.manifest.data.augment.share
+        parts: dict[str, list[EncodedSplit]] = {part: [] for part in shares}
+        for shard in self.shards if name == TRAIN else [self]:
+            split = open_split(shard.folder, name)
+            begin = 0
+            for part, of_part in parts.items():
+                end = begin + shard.manifest.pairs.get(part, 0)
+                of_part.append(split.between(begin, end))
+                begin = end
+            if begin != len(split):
+                raise PreparedDataError(
+                    f"{shard.folder}: {name} has not the {begin:,} pairs of {MANIFEST}"
+                )
+        whole = EncodedSplit.joined(list(chain.from_iterable(parts.values())))
+        if len(shares) == 1:
+            return whole
+        sizes = [sum(map(len, of_part)) for of_part in parts.values()]
+        return replace(whole, portions=tuple(zip(sizes, shares.values(), strict=True)))
 
     def lines(self, name: str, side: Side) -> list[str]:
         """The corpus's own lines of split `name`, not normalized; row i belongs to pair i."""
         self._check_has(name)
+        if name == TRAIN and self.manifest.shards:
+            of_shards = (shard.lines(name, side) for shard in self.shards)
+            return list(chain.from_iterable(of_shards))
         path = lines_path(self.folder, name, side)
         raw = read_file(path, max_bytes=MAX_TEXT_BYTES).split(b"\n")[:-1]
         expected = self.manifest.pairs[name]
@@ -245,17 +271,39 @@ def open_prepared(folder: Path, config: Config | None = None, *, verify: bool = 
     recover(folder)
     path = folder / MANIFEST
     if not path.exists():
+        if holds_shards(folder):
+            raise PreparedDataError(f"{folder}: its shards are to be joined with --join")
         raise PreparedDataError(f"{folder}: no prepared data")
     try:
         manifest = parsed(Manifest, read_file(path), path)
         if verify:
             check_hashes(folder, manifest.outputs)
+            for name in manifest.shards:
+                open_prepared(folder / name)
     except DataError as error:
         raise PreparedDataError(str(error)) from error
     prepared = Prepared(folder, manifest)
     if config is not None and (different := prepared.differing_keys(config)):
         raise PreparedDataError(f"{folder}: prepared with another config: {'; '.join(different)}")
     return prepared
+
+
+def holds_shards(folder: Path) -> bool:
+    """Whether shards are prepared in `folder`."""
+    return any(folder.glob(f"shard-*-of-*/{MANIFEST}"))
+
+
+def hashes_path(folder: Path, part: str) -> Path:
+    """Path of a shard's hashes of a part of the corpus."""
+    return folder / HASHES_FOLDER / f"{part}.npy"
+
+
+def check_unneeded(folder: Path, needed_by: Sequence[Path]) -> None:
+    """Refuse to replace the prepared data in `folder` if runs need them."""
+    if needed_by:
+        raise UsageError(
+            f"{folder}: {needed_by[0]} was trained on it; rename the config, or use --force"
+        )
 
 
 def complete_prepared(
@@ -265,6 +313,7 @@ def complete_prepared(
     inputs: dict[str, str],
     report: CorpusReport,
     lengths: TrainingLengths,
+    shard: str | None,
 ) -> None:
     """Write the report and the manifest of the files in `folder`, which are made of `inputs`."""
     write_json(folder / REPORT, report.model_dump())
@@ -275,5 +324,6 @@ def complete_prepared(
         outputs=sha256_of_files(folder),
         pairs={name: split.pairs for name, split in report.splits.items()},
         lengths=lengths,
+        shard=shard,
     )
     write_json(folder / MANIFEST, manifest.model_dump(mode="json"))

@@ -112,7 +112,7 @@ def mean_nll(
         with runtime.attention():
             total += batch_loss(working.model, batch, label_smoothing=0.0).nll
     working.model.train(was_training)
-    return float(total) / (len(split.tgt.ids) + len(split))
+    return float(total) / (split.tgt.num_ids + len(split))
 
 
 def truncated(split: EncodedSplit, *, longest: int) -> EncodedSplit:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from workspace import Workspace
 
 FORWARD = """
@@ -20,6 +21,15 @@ def test_json_is_one_document(workspace: Workspace) -> None:
     assert document["folder"] == "data/prepared/tiny"
     assert document["is_new"] is False
     assert document["report"]["splits"]["test"]["pairs"] == 20
+
+
+@pytest.mark.parametrize("flags", [("--shard", "1/2", "--join"), ("--shard", "3/2")], ids=str)
+def test_a_share_and_the_whole_or_a_share_that_is_none_are_refused(
+    workspace: Workspace, flags: tuple[str, ...]
+) -> None:
+    outcome = workspace.call("prepare", "tiny.toml", *flags)
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert "--shard" in outcome.err
 
 
 def test_a_folder_for_files_that_the_config_names_is_refused(workspace: Workspace) -> None:

@@ -75,7 +75,7 @@ def test_parts_are_read_back_as_one(tmp_path: Path) -> None:
     assert lists(split.src) == [[4], [5, 6], [], [8]]
     assert lists(split.tgt) == [[7, 7], [], [9], [70_000, 4, 4]]
     assert split.src.lengths.tolist() == [1, 2, 0, 1]
-    assert isinstance(split.src.ids, np.memmap)
+    assert isinstance(split.src.arrays[0][0], np.memmap)
 
 
 NO_IDS = {

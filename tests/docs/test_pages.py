@@ -7,6 +7,7 @@ import shlex
 import shutil
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -16,6 +17,7 @@ from workspace import Workspace
 
 from mt_cli.cli.app import app
 from mt_cli.config.load import parse_config
+from mt_cli.data.prepared import open_prepared
 
 README = ROOT / "README.md"
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
@@ -128,3 +130,24 @@ def test_examples_in_python_print_what_the_page_shows(workspace: Workspace) -> N
     doctest.DocTestRunner(checker=AnyNumber(), verbose=False).run(examples, out=reports.append)
     assert "\n".join(reports) == ""
     assert len(examples.examples) > 8
+
+
+@pytest.mark.usefixtures("sample_run")
+def test_the_reader_of_prepared_data_reads_what_training_does(workspace: Workspace) -> None:
+    (block,) = blocks_in(read(ROOT / "docs" / "large-corpora.md"), "python")
+    assert block.count("\n") <= 18
+    names: dict[str, Any] = {}
+    exec(block, names)
+    split = open_prepared(workspace.prepared).split("train")
+    shutil.copytree(workspace.folder / "corpus", "corpus")
+    for flags in (["--shard", "1/2"], ["--shard", "2/2"], ["--join"]):
+        path = workspace.folder / "tiny.toml"
+        assert workspace.call("prepare", path, *flags, cwd=Path.cwd()).code == 0
+    for folder in (workspace.prepared, "data/prepared/tiny"):
+        pairs = list(names["read_pairs"](folder))
+        assert [src.tolist() for src, _ in pairs] == [
+            split.src[i].tolist() for i in range(len(split))
+        ]
+        assert [tgt.tolist() for _, tgt in pairs] == [
+            split.tgt[i].tolist() for i in range(len(split))
+        ]
