@@ -81,6 +81,7 @@ def train(
         raise UsageError("--no-validate is an option of --time-limit; give that too")
     time_limit_s = None if time_limit is None else parse_duration(time_limit)
     loaded = load_config(config, settings)
+    from mt_cli.data.prepared import holds_shards
     from mt_cli.runs.run import STATUS, open_run
     from mt_cli.training.train import train_run
 
@@ -108,7 +109,8 @@ def train(
             config_path=config,
         )
     except PreparedDataError as error:
-        raise DataError(f"{error}; run: {prepare_command(config, settings)}") from error
+        join = ["--join"] if holds_shards(data or prepared_dir(config)) else []
+        raise DataError(f"{error}; run: {prepare_command(config, settings, *join)}") from error
     except StoppedError as error:
         raise StoppedError(f"{error}: {again}", signal_number=error.signal_number) from error
     if trained is None:

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -180,7 +180,7 @@ def normalized(raw: bytes, options: TextOptions) -> str:
     return normalize(decode_line(raw), lowercase=options.lowercase)
 
 
-def count_common(hashes: Hashes, known: Sequence[Hashes]) -> int:
+def count_common(hashes: Hashes, known: Iterable[Hashes]) -> int:
     """How many of `hashes` occur in one of the sorted `known`."""
     found = np.zeros(len(hashes), bool)
     for each in known:

@@ -20,6 +20,7 @@ from mt_cli.data.encoded import TrainingLengths
 from mt_cli.data.prepared import (
     HASHES_FOLDER,
     REPORT,
+    TRAIN_FILES,
     CorpusReport,
     Manifest,
     Prepared,
@@ -50,7 +51,7 @@ PAIRS_LEARNED_FROM = 10_000_000
 """Of which the first shard's tokenizers learn, as many from the beginning of each file."""
 HASHES_TOGETHER = 1 << 23
 """Hashes of pairs that are compared in memory."""
-OF_SHARDS_ALONE = (f"{TRAIN}.src.", f"{TRAIN}.tgt.", f"{HASHES_FOLDER}/", REPORT)
+OF_SHARDS_ALONE = (*TRAIN_FILES, f"{HASHES_FOLDER}/", REPORT)
 """How the names of those files begin that the joined folder does not have."""
 FILES = ".files"
 """Ends the key of a part of the corpus whose files are divided; all shards must know the same."""
@@ -142,7 +143,7 @@ def first_tokenizers(config: Config, out: Path, shard: Shard) -> Tokenizers:
     """
     folder = out / Shard(1, shard.of).name
     try:
-        return open_prepared(folder, config, verify=False).tokenizers
+        return open_prepared(folder, config, check="nothing").tokenizers
     except PreparedDataError as error:
         raise DataError(
             f"{error}; the first shard learns the tokenizers: prepare it before the others, or "
@@ -277,7 +278,7 @@ def _joined_report(shards: Sequence[Prepared]) -> CorpusReport:
             )
             continue
         parts = [report.splits[name] for report in reports if name in report.splits]
-        repeats = _count_repeats([pairs for _, pairs in _hashes_of(shards, name)])
+        repeats = _count_repeats(shards, name)
         within = sum(part.duplicates for part in parts)
         if repeats > within:
             log.warning(
@@ -316,20 +317,29 @@ def _joined_side(sides: Sequence[SideReport]) -> SideReport:
     )
 
 
-def _hashes_of(shards: Sequence[Prepared], part: str) -> list[Hashes]:
-    """Of each shard that has the `part`, its sorted hashes of sources and of pairs, (2, N)."""
-    paths = [hashes_path(shard.folder, part) for shard in shards]
-    return [np.load(path, mmap_mode="r") for path in paths if path.exists()]
+def _hashes_of(shards: Sequence[Prepared], part: str) -> Iterator[Hashes]:
+    """Of each shard that has the `part`, its sorted hashes of sources and of pairs, (2, N).
+
+    They are mapped into memory, where what has been read counts until the array is let go of.
+    """
+    for shard in shards:
+        path = hashes_path(shard.folder, part)
+        if path.exists():
+            yield np.load(path, mmap_mode="r")
 
 
-def _count_repeats(sorted_hashes: Sequence[Hashes]) -> int:
-    """How many of all the hashes repeat another; only so many at a time are in memory."""
-    num_ranges = 1 + sum(map(len, sorted_hashes)) // HASHES_TOGETHER
-    bounds = np.linspace(0, float(1 << 64), num_ranges + 1)[1:-1].astype(np.uint64)
-    places = [[0, *np.searchsorted(each, bounds), len(each)] for each in sorted_hashes]
+def _count_repeats(shards: Sequence[Prepared], part: str) -> int:
+    """How many pairs of the `part` repeat another."""
+    num_pairs = sum(hashes.shape[1] for hashes in _hashes_of(shards, part))
+    num_ranges = 1 + num_pairs // HASHES_TOGETHER
+    bounds = np.linspace(0, float(1 << 64), num_ranges + 1)[:-1].astype(np.uint64)
     repeats = 0
     for number in range(num_ranges):
-        parts = zip(sorted_hashes, places, strict=True)
-        within = np.concatenate([each[at[number] : at[number + 1]] for each, at in parts])
-        repeats += len(within) - len(np.unique(within))
+        within = []
+        for _, pairs in _hashes_of(shards, part):
+            places = np.searchsorted(pairs, bounds[number : number + 2])
+            end = places[1] if number + 1 < num_ranges else len(pairs)
+            within.append(np.array(pairs[places[0] : end]))
+        together = np.concatenate(within)
+        repeats += len(together) - len(np.unique(together))
     return repeats

@@ -231,6 +231,18 @@ WAITING_PER_WORKER = 3
 """Items submitted ahead. An executor's own map would read all items into memory at once."""
 
 
+def allow_files(number: int) -> None:
+    """Let this process have so many more files open at a time, as far as the system lets it."""
+    if os.name == "nt":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = soft + number if hard == resource.RLIM_INFINITY else min(soft + number, hard)
+    if soft != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def ordered_map(
     job: Callable[[Item], Result], items: Iterable[Item], *, workers: int
 ) -> Iterator[Result]:

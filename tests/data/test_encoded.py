@@ -83,7 +83,6 @@ NO_IDS = {
     "objects": np.array([None, None, None]),
     "matrix": np.zeros((3, 3), np.uint16),
     "no offsets": np.array([], np.int64),
-    "backwards": np.array([0, 2, 1, 3]),
     "not from the start": np.array([1, 2, 3]),
     "beyond the end": np.array([0, 1, 4]),
 }

@@ -215,7 +215,7 @@ def test_without_the_first_shard_others_have_no_tokenizers(tmp_path: Path) -> No
     with pytest.raises(DataError, match="no shards"):
         join_shards(config, tmp_path / "out")
     prepare(config, tmp_path / "out", Shard(1, 4))
-    with pytest.raises(DataError, match="--join"):
+    with pytest.raises(DataError, match="shards that are to be joined"):
         open_prepared(tmp_path / "out")
 
 
