@@ -68,46 +68,36 @@ def prepare(
         if shard is not None:
             raise UsageError("--join makes one of all shards, --shard prepares one; give one flag")
         report, is_new = join_shards(loaded, folder, force=force, needed_by=needed_by)
-        print_result(
-            folder, {"folder": folder, "is_new": is_new, "report": report}, as_json=as_json
+    else:
+        parent = run_with_tokenizer(loaded)
+        tokenizers = None if parent is None else parent.tokenizers
+        part = None if shard is None else Shard.parse(shard)
+        if part is not None:
+            tokenizers = tokenizers or first_tokenizers(loaded, folder, part)
+            folder /= part.name
+
+        def made() -> MadeFiles:
+            if not any(more.translate_with for more in loaded.data.more.values()):
+                return {}
+            from mt_cli.translation.back_translation import make_pairs  # which imports torch
+
+            return make_pairs(loaded, source=source, offline=offline)
+
+        report, is_new = prepare_corpus(
+            loaded,
+            out=folder,
+            given=tokenizers,
+            source=source,
+            offline=offline,
+            force=force,
+            workers=workers,
+            needed_by=needed_by,
+            make_pairs=made,
+            shard=part,
         )
-        return
-    parent = run_with_tokenizer(loaded)
-    tokenizers = None if parent is None else parent.tokenizers
-    part = None
-    if shard is not None:
-        part = Shard.parse(shard)
-        if tokenizers is None and part.number > 1:
-            tokenizers = first_tokenizers(loaded, folder, part)
-        folder /= part.name
-
-    def made() -> MadeFiles:
-        if not any(more.translate_with for more in loaded.data.more.values()):
-            return {}
-        from mt_cli.translation.back_translation import make_pairs  # which imports torch
-
-        return make_pairs(loaded, source=source, offline=offline)
-
-    report, is_new = prepare_corpus(
-        loaded,
-        out=folder,
-        given=tokenizers,
-        source=source,
-        offline=offline,
-        force=force,
-        workers=workers,
-        needed_by=needed_by,
-        make_pairs=made,
-        shard=part,
-    )
     if not is_new:
-        again = prepare_command(
-            config,
-            settings,
-            *(() if source is None else ("--from", source)),
-            *(() if shard is None else ("--shard", shard)),
-            "--force",
-        )
+        flags = [("--from", source), ("--shard", shard)]
+        words = [word for flag, value in flags if value is not None for word in (flag, value)]
+        again = prepare_command(config, settings, *words, *(["--join"] if join else []), "--force")
         log.info("%s: nothing has changed; to prepare it again: %s", folder, again)
-    document = {"folder": folder, "is_new": is_new, "report": report}
-    print_result(folder, document, as_json=as_json)
+    print_result(folder, {"folder": folder, "is_new": is_new, "report": report}, as_json=as_json)

@@ -113,15 +113,6 @@ class EncodedSplit:
     def __len__(self) -> int:
         return len(self.src)
 
-    def between(self, begin: int, end: int) -> "EncodedSplit":
-        """The pairs `begin` to `end` - 1 of a split with one array a side, in the same memory."""
-
-        def cut(side: Sentences) -> Sentences:
-            ((ids, offsets),) = side.arrays
-            return Sentences(((ids, offsets[begin : end + 1]),))
-
-        return EncodedSplit(cut(self.src), cut(self.tgt))
-
     @staticmethod
     def joined(splits: Sequence["EncodedSplit"]) -> "EncodedSplit":
         """The pairs of `splits`, one after the other, in the same memory."""

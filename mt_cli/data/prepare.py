@@ -38,12 +38,13 @@ from mt_cli.data.encoded import (
 )
 from mt_cli.data.noise import NoisyPairs
 from mt_cli.data.prepared import (
+    REPORT,
     CorpusReport,
+    Manifest,
     Prepared,
     SideReport,
     SplitReport,
     check_unneeded,
-    complete_prepared,
     hashes_path,
     holds_shards,
     open_prepared,
@@ -67,7 +68,9 @@ from mt_cli.machine.files import (
     is_free,
     locked,
     sha256_bytes,
+    sha256_of_files,
     write_atomically,
+    write_json,
 )
 from mt_cli.machine.process import ordered_map, usable_cores
 from mt_cli.text.normalize import gist, hash_texts, strip_line_end
@@ -242,7 +245,7 @@ def _build(
             end = begin + scanned[part].lines - dropped.total()
             if name == TRAIN and begin == end:
                 raise DataError(f"{parts[part]}: every training pair was dropped: {dict(dropped)}")
-            splits[part] = _report(split.between(begin, end), part, dropped, scanned)
+            splits[part] = _report(split, begin, end, part, dropped, scanned)
             begin = end
     report = CorpusReport(
         src_vocab_size=tokenizers.src.vocab_size,
@@ -254,14 +257,17 @@ def _build(
         if is_trained_on(name):
             num_sentences += statistics.num_sentences
     lengths = TrainingLengths.of(open_split(folder, TRAIN), num_sentences)
-    complete_prepared(
-        folder,
-        config,
+    write_json(folder / REPORT, report.model_dump())
+    manifest = Manifest(
+        data=config.data,
+        tokenizer=config.tokenizer,
         inputs=inputs,
-        report=report,
+        outputs=sha256_of_files(folder),
+        pairs={name: split.pairs for name, split in report.splits.items()},
         lengths=lengths,
         shard=None if shard is None else str(shard),
     )
+    write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
     return report
 
 
@@ -275,11 +281,13 @@ def _write_hashes(folder: Path, scanned: Mapping[str, SplitStatistics]) -> None:
 
 def _report(
     split: EncodedSplit,
+    begin: int,
+    end: int,
     part: str,
     dropped: Counter[str],
     scanned: Mapping[str, SplitStatistics],
 ) -> SplitReport:
-    """The report on a `part`, whose pairs are `split`."""
+    """The report on a `part`, whose pairs are `begin` to `end` - 1 of `split`."""
     statistics = scanned[part]
     src_in_train = None
     pairs_in_train = None
@@ -293,14 +301,14 @@ def _report(
         pairs_in_train = count_common(statistics.pair_hashes, [each.pair_hashes for each in known])
     return SplitReport(
         lines=statistics.lines,
-        pairs=len(split),
+        pairs=end - begin,
         dropped=dict(sorted(dropped.items())),
         invalid_utf8=statistics.invalid,
         duplicates=len(statistics.pair_hashes) - len(np.unique(statistics.pair_hashes)),
         src_in_train=src_in_train,
         pairs_in_train=pairs_in_train,
-        src=SideReport.of(split.src),
-        tgt=SideReport.of(split.tgt),
+        src=SideReport.of(split.src, begin, end),
+        tgt=SideReport.of(split.tgt, begin, end),
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -45,8 +45,6 @@ from mt_cli.machine.files import (
     read_file,
     recover,
     sha256_bytes,
-    sha256_of_files,
-    write_json,
 )
 from mt_cli.machine.process import allow_files
 from mt_cli.machine.terminal import table_text
@@ -68,20 +66,21 @@ class SideReport(BaseModel):
     """Percentiles of tokens per line: half of the lines have at most `lengths["50"]`."""
 
     @staticmethod
-    def of(sentences: Sentences) -> "SideReport":
-        """Lengths and unknown tokens of encoded lines."""
-        unknown = 0
-        for ids, offsets in sentences.arrays:
-            for i in range(int(offsets[0]), int(offsets[-1]), IDS_TOGETHER):
-                unknown += int((ids[i : min(i + IDS_TOGETHER, int(offsets[-1]))] == UNK_ID).sum())
+    def of(sentences: Sentences, begin: int, end: int) -> "SideReport":
+        """Lengths and unknown tokens of the lines `begin` to `end` - 1 of one encoded file."""
+        ((all_ids, all_offsets),) = sentences.arrays
+        offsets = all_offsets[begin : end + 1]
+        ids = all_ids[offsets[0] : offsets[-1]]
+        places = range(0, len(ids), IDS_TOGETHER)
+        unknown = sum(int((ids[i : i + IDS_TOGETHER] == UNK_ID).sum()) for i in places)
         # "higher" gives a length that some line has, never one between two.
         found = [0] * len(PERCENTILES)
-        if len(sentences):
-            found = np.percentile(sentences.lengths, PERCENTILES, method="higher").tolist()
+        if end > begin:
+            found = np.percentile(np.diff(offsets), PERCENTILES, method="higher").tolist()
         return SideReport(
-            tokens=sentences.num_ids,
+            tokens=len(ids),
             unknown=unknown,
-            unknown_rate=unknown / max(1, sentences.num_ids),
+            unknown_rate=unknown / max(1, len(ids)),
             lengths={str(p): int(length) for p, length in zip(PERCENTILES, found, strict=True)},
         )
 
@@ -107,6 +106,28 @@ class SplitReport(BaseModel):
     """Lines whose source and target are together in the same training pairs; None for `train`."""
     src: SideReport
     tgt: SideReport
+
+    @staticmethod
+    def total(parts: "Sequence[SplitReport]") -> "SplitReport":
+        """The report on `parts` together; in percentiles of lengths, the longest of any part."""
+        total = _summed([part.model_dump() for part in parts])
+        for side in ("src", "tgt"):
+            total[side]["unknown_rate"] = total[side]["unknown"] / max(1, total[side]["tokens"])
+            lengths = [getattr(part, side).lengths for part in parts]
+            total[side]["lengths"] = {p: max(each[p] for each in lengths) for p in lengths[0]}
+        return SplitReport.model_validate(total)
+
+
+def _summed(tables: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The sum of each number in `tables` of tables; of what is none, none."""
+    total: dict[str, Any] = {}
+    for key in dict.fromkeys(chain.from_iterable(tables)):
+        values = [table[key] for table in tables if key in table]
+        if isinstance(values[0], dict):
+            total[key] = _summed(values)
+        else:
+            total[key] = None if values[0] is None else sum(values)
+    return total
 
 
 class CorpusReport(BaseModel):
@@ -182,6 +203,12 @@ class Prepared:
     folder: Path
     manifest: Manifest
 
+    @staticmethod
+    def of(folder: Path) -> "Prepared":
+        """The data in `folder`, of which only the manifest is read."""
+        path = folder / MANIFEST
+        return Prepared(folder, parsed(Manifest, read_file(path), path))
+
     @property
     def sha256(self) -> str:
         """Identifies the content, independent of the folder's place and of what made it."""
@@ -211,7 +238,7 @@ class Prepared:
         """The folders that have the training text, in order: this one, or its shards."""
         folders = [self.folder / name for name in self.manifest.shards]
         allow_files(ARRAYS * len(folders))
-        return [open_prepared(folder, check="nothing") for folder in folders] or [self]
+        return list(map(Prepared.of, folders)) or [self]
 
     def split(self, name: str) -> EncodedSplit:
         """Encoded pairs of split `name`, memory-mapped; `train` includes what the config adds."""
@@ -222,23 +249,18 @@ class Prepared:
                 shares[f"{MORE}{more_name}"] = more.share
             if self.manifest.data.augment.shares:
                 shares[AUGMENT] = self.manifest.data.augment.share
-        parts: dict[str, list[EncodedSplit]] = {part: [] for part in shares}
-        for shard in self.shards if name == TRAIN else [self]:
-            split = open_split(shard.folder, name)
-            begin = 0
-            for part, of_part in parts.items():
-                end = begin + shard.manifest.pairs.get(part, 0)
-                of_part.append(split.between(begin, end))
-                begin = end
-            if begin != len(split):
+        shards = self.shards if name == TRAIN else [self]
+        splits = [open_split(shard.folder, name) for shard in shards]
+        portions: list[tuple[int, float]] = []
+        for shard, split in zip(shards, splits, strict=True):
+            sizes = [shard.manifest.pairs.get(part, 0) for part in shares]
+            if len(split) != sum(sizes):
                 raise PreparedDataError(
-                    f"{shard.folder}: {name} has not the {begin:,} pairs of {MANIFEST}"
+                    f"{shard.folder}: {name} has not the {sum(sizes):,} pairs of {MANIFEST}"
                 )
-        whole = EncodedSplit.joined(list(chain.from_iterable(parts.values())))
-        if len(shares) == 1:
-            return whole
-        sizes = [sum(map(len, of_part)) for of_part in parts.values()]
-        return replace(whole, portions=tuple(zip(sizes, shares.values(), strict=True)))
+            portions += zip(sizes, shares.values(), strict=True)
+        joined = EncodedSplit.joined(splits)
+        return replace(joined, portions=tuple(portions) if len(shares) > 1 else ())
 
     def lines(self, name: str, side: Side) -> list[str]:
         """The corpus's own lines of split `name`, not normalized; row i belongs to pair i."""
@@ -265,36 +287,30 @@ class Prepared:
             raise DataError(f"{self.folder}: no split '{name}'; it has {', '.join(known)}")
 
 
-Checked = Literal["all", "held out", "nothing"]
-"""Of which files the hashes are checked; without training text, that takes no time."""
-
-
-def open_prepared(
-    folder: Path, config: Config | None = None, *, check: Checked = "all"
-) -> Prepared:
+def open_prepared(folder: Path, config: Config | None = None, *, verify: bool = True) -> Prepared:
     """Open the prepared data in `folder`, which must fit `config` if one is given.
+
+    `verify` checks the hashes of the training text too, which takes a second for some gigabytes.
 
     Raises:
         PreparedDataError: nothing is prepared there, a file is missing, altered or damaged, or
             `config` asks for something else.
     """
     recover(folder)
-    path = folder / MANIFEST
-    if not path.exists():
+    if not (folder / MANIFEST).exists():
         shards = ", but shards that are to be joined" if holds_shards(folder) else ""
         raise PreparedDataError(f"{folder}: no prepared data{shards}")
     try:
-        manifest = parsed(Manifest, read_file(path), path)
-        hashes = manifest.outputs if check != "nothing" else {}
-        if check == "held out":
+        prepared = Prepared.of(folder)
+        hashes = prepared.manifest.outputs
+        if not verify:
             hashes = {name: of for name, of in hashes.items() if not name.startswith(TRAIN_FILES)}
         check_hashes(folder, hashes)
-        if check == "all":
-            for name in manifest.shards:
+        if verify:
+            for name in prepared.manifest.shards:
                 open_prepared(folder / name)
     except DataError as error:
         raise PreparedDataError(str(error)) from error
-    prepared = Prepared(folder, manifest)
     if config is not None and (different := prepared.differing_keys(config)):
         raise PreparedDataError(f"{folder}: prepared with another config: {'; '.join(different)}")
     return prepared
@@ -316,26 +332,3 @@ def check_unneeded(folder: Path, needed_by: Sequence[Path]) -> None:
         raise UsageError(
             f"{folder}: {needed_by[0]} was trained on it; rename the config, or use --force"
         )
-
-
-def complete_prepared(
-    folder: Path,
-    config: Config,
-    *,
-    inputs: dict[str, str],
-    report: CorpusReport,
-    lengths: TrainingLengths,
-    shard: str | None,
-) -> None:
-    """Write the report and the manifest of the files in `folder`, which are made of `inputs`."""
-    write_json(folder / REPORT, report.model_dump())
-    manifest = Manifest(
-        data=config.data,
-        tokenizer=config.tokenizer,
-        inputs=inputs,
-        outputs=sha256_of_files(folder),
-        pairs={name: split.pairs for name, split in report.splits.items()},
-        lengths=lengths,
-        shard=shard,
-    )
-    write_json(folder / MANIFEST, manifest.model_dump(mode="json"))

@@ -6,7 +6,6 @@ they are joined, that has test sets and tokenizers too, and a manifest that name
 
 import logging
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,6 @@ from mt_cli.data.prepared import (
     CorpusReport,
     Manifest,
     Prepared,
-    SideReport,
     SplitReport,
     check_unneeded,
     hashes_path,
@@ -49,8 +47,6 @@ from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers
 log = logging.getLogger(__name__)
 PAIRS_LEARNED_FROM = 10_000_000
 """Of which the first shard's tokenizers learn, as many from the beginning of each file."""
-HASHES_TOGETHER = 1 << 23
-"""Hashes of pairs that are compared in memory."""
 OF_SHARDS_ALONE = (*TRAIN_FILES, f"{HASHES_FOLDER}/", REPORT)
 """How the names of those files begin that the joined folder does not have."""
 FILES = ".files"
@@ -135,15 +131,17 @@ class Beginnings:
             yield from replace(file, lines=(0, of_each)).pairs()
 
 
-def first_tokenizers(config: Config, out: Path, shard: Shard) -> Tokenizers:
-    """The tokenizers of the first shard in `out`, which the others take.
+def first_tokenizers(config: Config, out: Path, shard: Shard) -> Tokenizers | None:
+    """The tokenizers of the first shard in `out`, which the others take; None for itself.
 
     Raises:
         DataError: it is not there, or of another config.
     """
+    if shard.number == 1:
+        return None
     folder = out / Shard(1, shard.of).name
     try:
-        return open_prepared(folder, config, check="nothing").tokenizers
+        return open_prepared(folder, config, verify=False).tokenizers
     except PreparedDataError as error:
         raise DataError(
             f"{error}; the first shard learns the tokenizers: prepare it before the others, or "
@@ -173,7 +171,7 @@ def join_shards(
                 outputs[name] = digest
         for shard in shards:
             outputs[f"{shard.folder.name}/{MANIFEST}"] = sha256_file(shard.folder / MANIFEST)
-        lengths = [shard.manifest.lengths for shard in shards]
+        lengths = [shard.manifest.lengths.model_dump() for shard in shards]
         manifest = Manifest(
             data=config.data,
             tokenizer=config.tokenizer,
@@ -181,25 +179,18 @@ def join_shards(
             outputs=outputs,
             pairs={name: split.pairs for name, split in report.splits.items()},
             lengths=TrainingLengths(
-                src_tokens=max(each.src_tokens for each in lengths),
-                sentences=max(each.sentences for each in lengths),
-                max_len_factor=max(each.max_len_factor for each in lengths),
+                **{key: max(each[key] for each in lengths) for key in lengths[0]}
             ),
             shards=[shard.folder.name for shard in shards],
         )
         document = manifest.model_dump(mode="json")
-        is_new = True
-        if (out / MANIFEST).exists():
-            is_new = read_json(out / MANIFEST) != document
-            if is_new and not force:
-                check_unneeded(out, needed_by)
+        is_new = not (out / MANIFEST).exists() or read_json(out / MANIFEST) != document
+        if is_new and not force and (out / MANIFEST).exists():
+            check_unneeded(out, needed_by)
         for name, content in contents.items():
             write_atomically(out / name, content)
         write_json(out / REPORT, report.model_dump())
         write_json(out / MANIFEST, document)
-    for name, split in report.splits.items():
-        if not is_trained_on(name):
-            warn_of_known_sources(name, split.src_in_train or 0, of=split.lines)
     log.info("%s joined from %d shards\n%s", out, len(shards), report.as_text())
     return report, is_new
 
@@ -207,14 +198,9 @@ def join_shards(
 def _open_all(config: Config, out: Path) -> list[Prepared]:
     """All shards in `out`, in order."""
     found = sorted(path.parent.name for path in out.glob(f"shard-*-of-*/{MANIFEST}"))
-    divisions = {name.rpartition("-")[2] for name in found}
     if not found:
         raise DataError(f"{out}: no shards; prepare them with --shard 1/N, --shard 2/N …")
-    if len(divisions) > 1:
-        raise DataError(
-            f"{out}: {found[0]} and {found[-1]} are of two divisions; remove those of one"
-        )
-    of = int(divisions.pop())
+    of = int(found[0].rpartition("-")[2])
     shards = []
     for number in range(1, of + 1):
         shard = Shard(number, of)
@@ -226,95 +212,59 @@ def _open_all(config: Config, out: Path) -> list[Prepared]:
                 f"{opened.folder}: it holds shard {opened.manifest.shard}, which would be there "
                 f"twice; prepare it with --shard {shard}"
             )
+        found.remove(shard.name)
         shards.append(opened)
+    if found:
+        raise DataError(f"{out}: {found[0]} is of another division than {shard.name}; remove one")
     return shards
 
 
 def _joined_inputs(shards: Sequence[Prepared]) -> dict[str, str]:
-    """The inputs of all shards, as of a corpus prepared at once."""
-    inputs = _agreed(shards, [shard.manifest.inputs for shard in shards])
-    tokenizers = []
+    """The inputs of all shards, as of a corpus prepared at once.
+
+    Raises:
+        DataError: two shards differ in what they have in common.
+    """
+    known: dict[str, str] = {}
     for shard in shards:
-        outputs = shard.manifest.outputs.items()
-        tokenizers.append({name: of for name, of in outputs if name.startswith(TOKENIZER_FOLDER)})
-    own = _agreed(shards, tokenizers)
-    if not own.keys() <= shards[0].manifest.inputs.keys():  # the first shard has learned them
-        inputs = {key: of for key, of in inputs.items() if key not in own}
-    return {key: of for key, of in inputs.items() if not key.endswith(FILES)}
-
-
-def _agreed(shards: Sequence[Prepared], of_each: Sequence[dict[str, str]]) -> dict[str, str]:
-    """The hashes `of_each` shard in one; what several shards have must be the same."""
-    agreed: dict[str, str] = {}
-    for shard, hashes in zip(shards, of_each, strict=True):
-        for key, digest in hashes.items():
-            if agreed.setdefault(key, digest) != digest:
+        outputs = shard.manifest.outputs
+        tokenizers = {name: outputs[name] for name in outputs if name.startswith(TOKENIZER_FOLDER)}
+        for key, digest in {**shard.manifest.inputs, **tokenizers}.items():
+            if known.setdefault(key, digest) != digest:
                 raise DataError(
                     f"{shard.folder}: made of another {key} than the shards before it; prepare "
                     "those again that are older than your files and the first shard"
                 )
-    return agreed
+    first = shards[0].manifest.inputs
+    inputs = {}
+    for key, digest in known.items():
+        is_learned = key.startswith(TOKENIZER_FOLDER) and key not in first
+        if not is_learned and not key.endswith(FILES):
+            inputs[key] = first.get(key, digest)
+    return inputs
 
 
 def _joined_report(shards: Sequence[Prepared]) -> CorpusReport:
     """The report on all shards; in percentiles of lengths, the longest of any shard."""
     reports = [shard.report() for shard in shards]
     names = dict.fromkeys(name for report in reports for name in report.splits)
-    trained_on = list(filter(is_trained_on, names))
     splits = {}
     for name in names:
-        if not is_trained_on(name):
-            known = [hashes for part in trained_on for hashes in _hashes_of(shards, part)]
-            (own, *_) = _hashes_of(shards, name)
-            splits[name] = (
-                reports[0]
-                .splits[name]
-                .model_copy(
-                    update={
-                        "src_in_train": count_common(own[0], [sources for sources, _ in known]),
-                        "pairs_in_train": count_common(own[1], [pairs for _, pairs in known]),
-                    }
-                )
-            )
-            continue
         parts = [report.splits[name] for report in reports if name in report.splits]
-        repeats = _count_repeats(shards, name)
-        within = sum(part.duplicates for part in parts)
-        if repeats > within:
-            log.warning(
-                "%s: %d pairs are in several shards, and all are kept; shards look for "
-                "duplicates by themselves",
-                name,
-                repeats - within,
-            )
-        dropped: Counter[str] = Counter()
-        for part in parts:
-            dropped.update(part.dropped)
-        splits[name] = SplitReport(
-            lines=sum(part.lines for part in parts),
-            pairs=sum(part.pairs for part in parts),
-            dropped=dict(sorted(dropped.items())),
-            invalid_utf8=sum(part.invalid_utf8 for part in parts),
-            duplicates=repeats,
-            src_in_train=None if name == TRAIN else sum(part.src_in_train or 0 for part in parts),
-            pairs_in_train=(
-                None if name == TRAIN else sum(part.pairs_in_train or 0 for part in parts)
-            ),
-            src=_joined_side([part.src for part in parts]),
-            tgt=_joined_side([part.tgt for part in parts]),
-        )
+        if is_trained_on(name):
+            splits[name] = SplitReport.total(parts)
+            continue
+        sources, pairs = next(_hashes_of(shards, name))
+        trained_on = [part for part in names if is_trained_on(part)]
+        known_sources = (row for part in trained_on for row, _ in _hashes_of(shards, part))
+        known_pairs = (row for part in trained_on for _, row in _hashes_of(shards, part))
+        found = {
+            "src_in_train": count_common(sources, known_sources),
+            "pairs_in_train": count_common(pairs, known_pairs),
+        }
+        splits[name] = parts[0].model_copy(update=found)
+        warn_of_known_sources(name, found["src_in_train"], of=parts[0].lines)
     return reports[0].model_copy(update={"splits": splits})
-
-
-def _joined_side(sides: Sequence[SideReport]) -> SideReport:
-    tokens = sum(side.tokens for side in sides)
-    unknown = sum(side.unknown for side in sides)
-    return SideReport(
-        tokens=tokens,
-        unknown=unknown,
-        unknown_rate=unknown / max(1, tokens),
-        lengths={key: max(side.lengths[key] for side in sides) for key in sides[0].lengths},
-    )
 
 
 def _hashes_of(shards: Sequence[Prepared], part: str) -> Iterator[Hashes]:
@@ -326,20 +276,3 @@ def _hashes_of(shards: Sequence[Prepared], part: str) -> Iterator[Hashes]:
         path = hashes_path(shard.folder, part)
         if path.exists():
             yield np.load(path, mmap_mode="r")
-
-
-def _count_repeats(shards: Sequence[Prepared], part: str) -> int:
-    """How many pairs of the `part` repeat another."""
-    num_pairs = sum(hashes.shape[1] for hashes in _hashes_of(shards, part))
-    num_ranges = 1 + num_pairs // HASHES_TOGETHER
-    bounds = np.linspace(0, float(1 << 64), num_ranges + 1)[:-1].astype(np.uint64)
-    repeats = 0
-    for number in range(num_ranges):
-        within = []
-        for _, pairs in _hashes_of(shards, part):
-            places = np.searchsorted(pairs, bounds[number : number + 2])
-            end = places[1] if number + 1 < num_ranges else len(pairs)
-            within.append(np.array(pairs[places[0] : end]))
-        together = np.concatenate(within)
-        repeats += len(together) - len(np.unique(together))
-    return repeats

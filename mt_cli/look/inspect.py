@@ -86,7 +86,7 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Description:
         vocabulary["tgt_first"] = _first_entries(tokenizers.tgt)
     inputs = {}
     with suppress(DataError, OSError):  # the run's data may be gone
-        prepared = open_prepared(Path(run.manifest.prepared.folder), check="nothing")
+        prepared = open_prepared(Path(run.manifest.prepared.folder), verify=False)
         if prepared.sha256 == run.manifest.prepared.sha256:
             inputs = prepared.manifest.inputs
     return {

@@ -582,7 +582,7 @@ def open_prepared_of(run: Run, folder: Path | None = None, *, otherwise: str = "
     reference = run.manifest.prepared
     place = folder or Path(reference.folder)
     try:
-        prepared = open_prepared(place, check="held out")
+        prepared = open_prepared(place, verify=False)
     except (PreparedDataError, OSError) as error:
         raise DataError(
             f"{error}; name the data of {run.folder} with --data DIR{otherwise}"

@@ -97,7 +97,7 @@ def train_run(
         runtime = _set_up(config, world, continues=run_dir if "resume" in start else None)
         prepared = world.after_first(
             lambda: open_prepared(prepared_dir, config),
-            lambda: open_prepared(prepared_dir, config, check="nothing"),
+            lambda: open_prepared(prepared_dir, config, verify=False),
         )
         if world.is_first:
             _warn_of_changed_files(config, prepared, config_path)

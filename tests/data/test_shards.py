@@ -44,7 +44,7 @@ def files_config(folder: Path, files: list[Pairs], **data: object) -> Config:
 
 
 def prepare(config: Config, out: Path, shard: Shard) -> CorpusReport:
-    given = first_tokenizers(config, out, shard) if shard.number > 1 else None
+    given = first_tokenizers(config, out, shard)
     report, _ = prepare_corpus(config, out=out / shard.name, given=given, shard=shard)
     return report
 
@@ -71,8 +71,7 @@ def order_of(prepared: Prepared) -> list[list[int]]:
 def test_joined_they_are_the_corpus_in_its_order(tmp_path: Path, num_files: int, of: int) -> None:
     sizes = np.linspace(0, len(PAIRS), num_files + 1).astype(int)
     parts = [PAIRS[begin:end] for begin, end in pairwise(sizes)]
-    more = {**write_pairs(tmp_path, "more", PAIRS[3:10]), "share": 0.5}
-    config = files_config(tmp_path, parts, more={"extra": more})
+    config = files_config(tmp_path, parts)
     prepare_corpus(config, out=tmp_path / "whole")
     whole = open_prepared(tmp_path / "whole")
     joined = prepare_all(config, tmp_path / "out", of)
@@ -88,22 +87,38 @@ def test_joined_they_are_the_corpus_in_its_order(tmp_path: Path, num_files: int,
     assert joined.manifest.pairs == whole.manifest.pairs
 
 
-def test_what_is_held_out_or_twice_is_found_in_any_shard(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_added_pairs_come_as_often_as_their_share_says(tmp_path: Path) -> None:
+    more = {**write_pairs(tmp_path, "more", PAIRS[3:10]), "share": 0.5}
+    config = config_of(tmp_path, {"train": PAIRS, "val": HELD_OUT}, more={"extra": more})
+    prepare_corpus(config, out=tmp_path / "whole")
+    whole = open_prepared(tmp_path / "whole")
+    joined = prepare_all(config, tmp_path / "out", 3)
+    assert sorted(lists(joined.split("train").src)) == sorted(lists(whole.split("train").src))
+    assert joined.manifest.pairs == whole.manifest.pairs
+    seen = Counter(i for batch in order_of(joined) for i in batch)
+    begin = 0
+    for size, share in joined.split("train").portions:
+        of_portion = [seen[i] for i in range(begin, begin + size)]
+        assert sum(of_portion) == max(1, round(size * share))
+        begin += size
+    assert begin == len(PAIRS) + 7
+
+
+def test_what_is_held_out_is_found_in_any_shard(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rng = np.random.default_rng(1)
     train = [PAIRS[i] for i in rng.integers(0, len(PAIRS), 60)]
     val = [*HELD_OUT, *[(src, "Other.") for src, _ in PAIRS[:4]], *PAIRS[4:8]]
     config = config_of(tmp_path, {"train": train, "val": val})
-    monkeypatch.setattr(shards, "HASHES_TOGETHER", 7)
     joined = prepare_all(config, tmp_path / "out", 4)
     report = joined.report().splits
     known = Counter(src for src, _ in train)
-    assert report["train"].duplicates == 60 - len(set(train))
+    within = [train[begin : begin + 15] for begin in range(0, 60, 15)]
+    assert report["train"].duplicates == sum(15 - len(set(pairs)) for pairs in within)
     assert report["val"].src_in_train == sum(src in known for src, _ in val)
     assert report["val"].pairs_in_train == sum(pair in train for pair in val)
     assert "val: " in caplog.text
-    assert "several shards" in caplog.text
 
 
 def test_a_shard_that_is_there_is_not_prepared_again(tmp_path: Path) -> None:
@@ -189,7 +204,7 @@ def learn_again(config: Config, out: Path) -> Config:
         (remove_third, "shard-3-of-4: missing; prepare it with --shard 3/4"),
         (double_second, "shard-3-of-4: it holds shard 2/4, which would be there twice"),
         (change_config, "shard-4-of-4: prepared with another config: data.max_len was 77"),
-        (divide_otherwise, "shard-1-of-3 and shard-4-of-4 are of two divisions"),
+        (divide_otherwise, "shard-2-of-3: missing"),
         (damage_one, "shard-2-of-4/train.tgt.npy: altered or damaged"),
         (add_a_file, "shard-4-of-4: made of another train.files"),
         (change_val, "shard-4-of-4: made of another val.src"),
@@ -240,6 +255,8 @@ def test_tokenizers_learn_from_the_beginning_of_every_file(
     config = files_config(tmp_path, files)
     with caplog.at_level(logging.INFO):
         prepare(config, tmp_path / "out", Shard(1, 2))
-    entries = first_tokenizers(config, tmp_path / "out", Shard(2, 2)).src.entries
+    tokenizers = first_tokenizers(config, tmp_path / "out", Shard(2, 2))
+    assert tokenizers is not None
+    entries = tokenizers.src.entries
     assert "z" not in entries
     assert "w" in entries  # of "wartet" in the second file

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from mt_cli.machine.process import (
     THREADS,
     WAITING_PER_WORKER,
     StopSignals,
+    allow_files,
     gpu_failure,
     ordered_map,
     shortage,
@@ -162,3 +164,14 @@ def test_a_failing_gpu_is_known_by_what_is_said(said: str) -> None:
     assert gpu_failure(RuntimeError(said)) == said
     assert gpu_failure(ValueError(said)) is None
     assert gpu_failure(RuntimeError(f"shapes differ after a {said}")) is None
+
+
+@pytest.mark.parametrize("room", [30, 10])
+def test_more_files_may_be_open_as_far_as_the_system_lets_them(
+    monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    limits = [100, 100 + room]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(limits))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, changed: limits.__setitem__(0, changed[0]))
+    allow_files(20)
+    assert limits == [min(120, 100 + room), 100 + room]
