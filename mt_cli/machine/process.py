@@ -233,14 +233,13 @@ WAITING_PER_WORKER = 3
 
 def allow_files(number: int) -> None:
     """Let this process have so many more files open at a time, as far as the system lets it."""
-    if os.name == "nt":
-        return
-    import resource
+    with suppress(ImportError):  # Windows has no such limit
+        import resource
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = soft + number if hard == resource.RLIM_INFINITY else min(soft + number, hard)
-    if soft != resource.RLIM_INFINITY:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY:
+            wanted = soft + number if hard == resource.RLIM_INFINITY else min(soft + number, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def ordered_map(
