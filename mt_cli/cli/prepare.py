@@ -48,7 +48,7 @@ def prepare(
         ),
     ] = None,
     join: Annotated[
-        bool, typer.Option("--join", help="Make one of the shards that are prepared.")
+        bool, typer.Option("--join", help="Join all shards, which are prepared, into one corpus.")
     ] = False,
 ) -> None:
     """Get, clean and encode a corpus.
@@ -65,8 +65,8 @@ def prepare(
     folder = prepared_dir(config)
     needed_by = runs_trained_on(folder)
     if join:
-        if shard is not None:
-            raise UsageError("--join makes one of all shards, --shard prepares one; give one flag")
+        if shard or source or offline or workers:
+            raise UsageError("--join reads no corpus: no --shard, --from, --offline, --workers")
         report, is_new = join_shards(loaded, folder, force=force, needed_by=needed_by)
     else:
         parent = run_with_tokenizer(loaded)
@@ -75,6 +75,7 @@ def prepare(
         if part is not None:
             tokenizers = tokenizers or first_tokenizers(loaded, folder, part)
             folder /= part.name
+            needed_by += runs_trained_on(folder)
 
         def made() -> MadeFiles:
             if not any(more.translate_with for more in loaded.data.more.values()):

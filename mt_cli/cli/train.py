@@ -81,7 +81,7 @@ def train(
         raise UsageError("--no-validate is an option of --time-limit; give that too")
     time_limit_s = None if time_limit is None else parse_duration(time_limit)
     loaded = load_config(config, settings)
-    from mt_cli.data.prepared import holds_shards
+    from mt_cli.data.prepared import shards_in
     from mt_cli.runs.run import STATUS, open_run
     from mt_cli.training.train import train_run
 
@@ -109,7 +109,7 @@ def train(
             config_path=config,
         )
     except PreparedDataError as error:
-        join = ["--join"] if holds_shards(data or prepared_dir(config)) else []
+        join = ["--join"] if shards_in(data or prepared_dir(config)) else []
         raise DataError(f"{error}; run: {prepare_command(config, settings, *join)}") from error
     except StoppedError as error:
         raise StoppedError(f"{error}: {again}", signal_number=error.signal_number) from error

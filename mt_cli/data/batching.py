@@ -267,12 +267,13 @@ def _rows_of(
 
     The rest is filled with `<pad>`.
     """
-    lengths, ids = sentences.take(indices)
-    columns = np.arange(width) - first
-    is_id = (columns >= 0) & (columns < lengths[:, np.newaxis])  # (N, width)
     padded = np.full((rows, width), PAD_ID, dtype=np.int64)
-    padded[: len(indices)][is_id] = ids
-    padded[np.arange(len(indices)), first + lengths] = EOS_ID
+    columns = np.arange(width) - first
+    for places, lengths, ids in sentences.take(indices):
+        block = np.full((len(places), width), PAD_ID, dtype=np.int64)
+        block[(columns >= 0) & (columns < lengths[:, np.newaxis])] = ids
+        block[np.arange(len(places)), first + lengths] = EOS_ID
+        padded[places] = block
     return padded
 
 

@@ -66,8 +66,10 @@ Sample = list[tuple[int, Pair]]
 """The number of each line, from 1, and its normalized pair, with text on both sides; in order."""
 
 
-def log_problems(corpus: Corpus, data: DataConfig) -> str:
+def log_problems(corpus: Corpus, data: DataConfig, *, is_whole: bool = True) -> str:
     """Warn of problems in all splits of `corpus`; returns some training pairs to be shown.
+
+    Unless it `is_whole`, a few odd files may be all there is of its training text.
 
     Raises:
         DataError: a split cannot be used.
@@ -80,7 +82,7 @@ def log_problems(corpus: Corpus, data: DataConfig) -> str:
                 )
     lines = ["some training pairs:"]
     for name, files in corpus.items():
-        sample = sample_split(files, data, is_trained_on=is_trained_on(name))
+        sample = sample_split(files, data, is_trained_on=is_trained_on(name), is_whole=is_whole)
         for problem in find_problems(sample, files, data.src_lang, data.tgt_lang):
             log.warning("%s: %s", name, problem)
         if name == TRAIN:
@@ -109,7 +111,9 @@ def warn_of_known_sources(name: str, num_known: int, *, of: int) -> None:
         )
 
 
-def sample_split(files: ParallelText, data: DataConfig, *, is_trained_on: bool) -> Sample:
+def sample_split(
+    files: ParallelText, data: DataConfig, *, is_trained_on: bool, is_whole: bool = True
+) -> Sample:
     """Read a split once, and keep a sample of its pairs, as the filter leaves them for training.
 
     Raises:
@@ -140,10 +144,13 @@ def sample_split(files: ParallelText, data: DataConfig, *, is_trained_on: bool) 
             raise DataError(
                 f"{side}: not UTF-8: {len(lines)} lines, the first is line {lines[0]}; use iconv"
             )
-    if len(sample) > 1 and all(src == tgt for _, (src, tgt) in sample):
-        raise DataError(f"{files}: both sides are the same text; name the translations of the one")
-    _check_letters(files.src, [src for _, (src, _) in sample])
-    _check_letters(files.tgt, [tgt for _, (_, tgt) in sample])
+    if is_whole:
+        if len(sample) > 1 and all(src == tgt for _, (src, tgt) in sample):
+            raise DataError(
+                f"{files}: both sides are the same text; name the translations of the one"
+            )
+        _check_letters(files.src, [src for _, (src, _) in sample])
+        _check_letters(files.tgt, [tgt for _, (_, tgt) in sample])
     options = text_options(data)
     if is_trained_on:
         sample = [each for each in sample if drop_reason(*each[1], data.filter, options) == KEPT]

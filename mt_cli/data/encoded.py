@@ -55,8 +55,9 @@ class Sentences:
     def __len__(self) -> int:
         return int(self._ends[-1])
 
-    def __getitem__(self, index: int) -> NDArray[np.int64]:
-        return self.take(np.array([index]))[1]
+    def __getitem__(self, index: int) -> IdArray:
+        ((_, _, ids),) = self.take(np.array([index]))
+        return ids
 
     @property
     def num_ids(self) -> int:
@@ -75,28 +76,33 @@ class Sentences:
             lengths[rows] = offsets[places + 1] - offsets[places]
         return lengths
 
-    def take(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Lengths (N,) of the sentences at `indices` (N,), and their ids, one after the other.
+    def take(
+        self, indices: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], IdArray]]:
+        """The sentences at `indices` (N,), those of each array together.
 
-        There is no loop over the sentences, which would cost a GPU's time.
+        For R of them: at which of `indices` they stand (R,), their lengths (R,), and their ids, one
+        sentence after the other. There is no loop over sentences, which would cost a GPU's time.
         """
-        lengths = self.lengths_of(indices)
-        taken = np.empty(int(lengths.sum()), np.int64)
         for rows, (ids, offsets), places in self._by_array(indices):
-            ends = np.cumsum(lengths[rows])
-            shifts = offsets[places] - (ends - lengths[rows])
-            taken[np.repeat(rows, lengths)] = ids[
-                np.arange(ends[-1]) + np.repeat(shifts, lengths[rows])
-            ]
-        return lengths, taken
+            begins = offsets[places]
+            lengths = offsets[places + 1] - begins
+            ends = np.cumsum(lengths)
+            yield (
+                rows,
+                lengths,
+                ids[np.arange(ends[-1]) + np.repeat(begins - ends + lengths, lengths)],
+            )
 
     def _by_array(
         self, indices: NDArray[np.int64]
-    ) -> Iterator[tuple[NDArray[np.bool_], tuple[IdArray, NDArray[np.int64]], NDArray[np.int64]]]:
-        """For each array that has some of `indices` (N,): which (N,), the array, places in it."""
+    ) -> Iterator[tuple[NDArray[np.int64], tuple[IdArray, NDArray[np.int64]], NDArray[np.int64]]]:
+        """For each array with some of `indices` (N,): where they stand, the array, places in it."""
         numbers = np.searchsorted(self._ends, indices, side="right")
-        for number in np.flatnonzero(np.bincount(numbers)):
-            rows = numbers == number
+        order = np.argsort(numbers, kind="stable")
+        changes = np.flatnonzero(np.diff(numbers[order])) + 1
+        for rows in np.split(order, changes) if len(order) else ():
+            number = numbers[rows[0]]
             _, offsets = self.arrays[number]
             yield rows, self.arrays[number], indices[rows] - (self._ends[number] - len(offsets) + 1)
 
@@ -112,6 +118,15 @@ class EncodedSplit:
 
     def __len__(self) -> int:
         return len(self.src)
+
+    def between(self, begin: int, end: int) -> "EncodedSplit":
+        """The pairs `begin` to `end` - 1 of a split with one array a side, in the same memory."""
+
+        def cut(side: Sentences) -> Sentences:
+            ((ids, offsets),) = side.arrays
+            return Sentences(((ids, offsets[begin : end + 1]),))
+
+        return EncodedSplit(cut(self.src), cut(self.tgt))
 
     @staticmethod
     def joined(splits: Sequence["EncodedSplit"]) -> "EncodedSplit":
@@ -131,6 +146,8 @@ count.
 """
 MARGIN = 1.5
 """How much longer a translation may be than those targets."""
+MEASURED = 1 << 22
+"""Pairs whose lengths are looked at, evenly spread."""
 COMMON = 0.05
 """Share of the lines of training that makes a number of sentences common."""
 
@@ -149,9 +166,15 @@ class TrainingLengths(BaseModel):
 
     @staticmethod
     def of(split: EncodedSplit, num_sentences: Counter[int]) -> "TrainingLengths":
-        """Those of the pairs `split`, whose source lines have `num_sentences`: lines by number."""
-        src = split.src.lengths
-        tgt = split.tgt.lengths
+        """Those of the pairs `split`, whose source lines have `num_sentences`: lines by number.
+
+        Of more than `MEASURED` pairs, so many tell.
+        """
+        if not len(split):
+            return TrainingLengths()
+        measured = np.arange(0, len(split), 1 + len(split) // MEASURED)
+        src = split.src.lengths_of(measured)
+        tgt = split.tgt.lengths_of(measured)
         factors = (tgt - DecodingConfig().max_len_extra) / np.maximum(src, 1)
         # "higher" gives what some line has, never a value between two.
         longest = np.quantile(src, LENGTHS_SHARE, method="higher")

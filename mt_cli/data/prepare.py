@@ -46,8 +46,8 @@ from mt_cli.data.prepared import (
     SplitReport,
     check_unneeded,
     hashes_path,
-    holds_shards,
     open_prepared,
+    shards_in,
 )
 from mt_cli.data.readers import PACKED_ENDINGS
 from mt_cli.data.scan import (
@@ -109,7 +109,7 @@ def prepare_corpus(
     Raises:
         UsageError: `out` holds something else, or what runs need, which must not be replaced.
     """
-    if holds_shards(out):
+    if shards_in(out):
         raise UsageError(f"{out}: holds shards; prepare with --shard and --join, or move it away")
     if not is_free(out) and not (out / MANIFEST).exists():
         raise UsageError(f"{out}: exists and is no prepared data (no {MANIFEST}); move it away")
@@ -142,7 +142,7 @@ def prepare_corpus(
         if corpus is None:
             corpus = find_corpus(config.data, offline=offline, made=made)
         began_at = time.monotonic()
-        examples = log_problems(corpus, config.data)
+        examples = log_problems(corpus, config.data, is_whole=shard is None)
         workers = _num_workers(corpus, workers)
         if whole is not None and given is None:
             sample = scan_split(
@@ -210,11 +210,15 @@ def _build(
     scanned: dict[str, SplitStatistics] = {}
     for name, text in corpus.items():
         learns = name == TRAIN and given is None
-        scanned[name] = scan_split(text, name, data, keeps_pairs=learns, workers=workers)
+        scanned[name] = scan_split(
+            text, name, data, keeps_pairs=learns, may_be_empty=shard is not None, workers=workers
+        )
     noisy = NoisyPairs.of(corpus, data, {name: each.drops for name, each in scanned.items()})
     if noisy is not None:
         parts[AUGMENT] = noisy
-        scanned[AUGMENT] = scan_split(noisy, AUGMENT, data, workers=workers)
+        scanned[AUGMENT] = scan_split(
+            noisy, AUGMENT, data, may_be_empty=shard is not None, workers=workers
+        )
     options = text_options(data)
     if given is None:
         tokenizers = learn_tokenizers(scanned[TRAIN].pairs, config.tokenizer, options)
@@ -243,7 +247,7 @@ def _build(
         begin = 0
         for part, dropped in dropped_of_parts.items():
             end = begin + scanned[part].lines - dropped.total()
-            if name == TRAIN and begin == end:
+            if name == TRAIN and begin == end and shard is None:
                 raise DataError(f"{parts[part]}: every training pair was dropped: {dict(dropped)}")
             splits[part] = _report(split, begin, end, part, dropped, scanned)
             begin = end
@@ -266,6 +270,7 @@ def _build(
         pairs={name: split.pairs for name, split in report.splits.items()},
         lengths=lengths,
         shard=None if shard is None else str(shard),
+        num_sentences={} if shard is None else {str(n): num_sentences[n] for n in num_sentences},
     )
     write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
     return report

@@ -9,6 +9,7 @@ shard-1-of-4/ …              the same again, of a share of the training text; 
 
 import functools
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -109,12 +110,16 @@ class SplitReport(BaseModel):
 
     @staticmethod
     def total(parts: "Sequence[SplitReport]") -> "SplitReport":
-        """The report on `parts` together; in percentiles of lengths, the longest of any part."""
+        """The report on `parts` together; in percentiles of lengths, the longest of any part.
+
+        What one part repeats of another is not known.
+        """
         total = _summed([part.model_dump() for part in parts])
         for side in ("src", "tgt"):
             total[side]["unknown_rate"] = total[side]["unknown"] / max(1, total[side]["tokens"])
             lengths = [getattr(part, side).lengths for part in parts]
             total[side]["lengths"] = {p: max(each[p] for each in lengths) for p in lengths[0]}
+        total["src_in_train"] = total["pairs_in_train"] = None
         return SplitReport.model_validate(total)
 
 
@@ -166,10 +171,12 @@ class CorpusReport(BaseModel):
 
 
 REPORT = "report.json"
-TRAIN_FILES = (f"{TRAIN}.src.", f"{TRAIN}.tgt.")
-"""How the names of the training text's files begin."""
-ARRAYS = 4
-"""Files of a split that stay open while it is in use, mapped into memory."""
+SHARD = re.compile(r"shard-([1-9]\d*)-of-([1-9]\d*)", re.ASCII)
+"""The name of a shard's folder."""
+TRAIN_FILES = (f"{TRAIN}.src.", f"{TRAIN}.tgt.", "shard-")
+"""How the names of the training text's files and folders begin."""
+OPEN_FILES = 4
+"""Of a split, mapped into memory."""
 HASHES_FOLDER = "hashes"
 """In a shard: by part of the corpus, sorted hashes of its sources and of its pairs, (2, N)."""
 
@@ -192,8 +199,10 @@ class Manifest(BaseModel):
     """Of the pairs of `train`."""
     shard: str | None = None
     """Which share of the training text this is, such as 3/16; None is all of it."""
-    shards: list[Annotated[str, Field(pattern=r"^shard-\d+-of-\d+$")]] = []
+    shards: list[Annotated[str, Field(pattern=SHARD)]] = []
     """Folders of which each has a share of `train`; without any, this one has it."""
+    num_sentences: dict[str, int] = {}
+    """Of a shard: about as many training lines, by how many sentences they have."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +220,7 @@ class Prepared:
 
     @property
     def sha256(self) -> str:
-        """Identifies the content, independent of the folder's place and of what made it."""
+        """Identifies the content, independent of the folder's place."""
         content = {name: digest for name, digest in self.manifest.outputs.items() if name != REPORT}
         return sha256_bytes(json.dumps(content, sort_keys=True).encode())
 
@@ -237,7 +246,6 @@ class Prepared:
     def shards(self) -> "list[Prepared]":
         """The folders that have the training text, in order: this one, or its shards."""
         folders = [self.folder / name for name in self.manifest.shards]
-        allow_files(ARRAYS * len(folders))
         return list(map(Prepared.of, folders)) or [self]
 
     def split(self, name: str) -> EncodedSplit:
@@ -249,18 +257,25 @@ class Prepared:
                 shares[f"{MORE}{more_name}"] = more.share
             if self.manifest.data.augment.shares:
                 shares[AUGMENT] = self.manifest.data.augment.share
+        parts: dict[str, list[EncodedSplit]] = {part: [] for part in shares}
         shards = self.shards if name == TRAIN else [self]
-        splits = [open_split(shard.folder, name) for shard in shards]
-        portions: list[tuple[int, float]] = []
-        for shard, split in zip(shards, splits, strict=True):
-            sizes = [shard.manifest.pairs.get(part, 0) for part in shares]
-            if len(split) != sum(sizes):
+        allow_files(OPEN_FILES * len(shards))
+        for shard in shards:
+            split = open_split(shard.folder, name)
+            begin = 0
+            for part, of_part in parts.items():
+                end = begin + shard.manifest.pairs.get(part, 0)
+                of_part.append(split.between(begin, end))
+                begin = end
+            if begin != len(split):
                 raise PreparedDataError(
-                    f"{shard.folder}: {name} has not the {sum(sizes):,} pairs of {MANIFEST}"
+                    f"{shard.folder}: {name} has not the {begin:,} pairs of {MANIFEST}"
                 )
-            portions += zip(sizes, shares.values(), strict=True)
-        joined = EncodedSplit.joined(splits)
-        return replace(joined, portions=tuple(portions) if len(shares) > 1 else ())
+        whole = EncodedSplit.joined(list(chain.from_iterable(parts.values())))
+        if len(shares) == 1:
+            return whole
+        sizes = [sum(map(len, of_part)) for of_part in parts.values()]
+        return replace(whole, portions=tuple(zip(sizes, shares.values(), strict=True)))
 
     def lines(self, name: str, side: Side) -> list[str]:
         """The corpus's own lines of split `name`, not normalized; row i belongs to pair i."""
@@ -298,7 +313,7 @@ def open_prepared(folder: Path, config: Config | None = None, *, verify: bool = 
     """
     recover(folder)
     if not (folder / MANIFEST).exists():
-        shards = ", but shards that are to be joined" if holds_shards(folder) else ""
+        shards = ", but shards that are to be joined" if shards_in(folder) else ""
         raise PreparedDataError(f"{folder}: no prepared data{shards}")
     try:
         prepared = Prepared.of(folder)
@@ -316,9 +331,10 @@ def open_prepared(folder: Path, config: Config | None = None, *, verify: bool = 
     return prepared
 
 
-def holds_shards(folder: Path) -> bool:
-    """Whether shards are prepared in `folder`."""
-    return any(folder.glob(f"shard-*-of-*/{MANIFEST}"))
+def shards_in(folder: Path) -> list[str]:
+    """The names of the shards that are prepared in `folder`."""
+    names = sorted(path.parent.name for path in folder.glob(f"shard-*/{MANIFEST}"))
+    return [name for name in names if SHARD.fullmatch(name)]
 
 
 def hashes_path(folder: Path, part: str) -> Path:

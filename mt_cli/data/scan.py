@@ -81,14 +81,20 @@ class SplitStatistics:
 
 
 def scan_split(
-    split: PairSource, name: str, data: DataConfig, *, keeps_pairs: bool = False, workers: int
+    split: PairSource,
+    name: str,
+    data: DataConfig,
+    *,
+    keeps_pairs: bool = False,
+    may_be_empty: bool = False,
+    workers: int,
 ) -> SplitStatistics:
     """Read `split` once, holding only sorted hashes, counts, drops and perhaps a sample of it.
 
     `[data.filter]` leaves pairs out of what is trained on.
 
     Raises:
-        DataError: it is empty, or not in UTF-8.
+        DataError: it is empty, which a part of a corpus `may_be`.
     """
     filtered = data.filter if is_trained_on(name) else FilterConfig()
     job = partial(
@@ -127,9 +133,9 @@ def scan_split(
             name,
             whole.invalid,
         )
-    if not whole.lines:
+    if not whole.lines and not may_be_empty:
         raise DataError(f"{split}: empty; '{name}' needs at least one line")
-    if is_trained_on(name) and whole.drops.all():
+    if is_trained_on(name) and whole.drops.all() and not may_be_empty:
         raise DataError(f"{split}: every pair of '{name}' is left out: {dict(whole.dropped())}")
     return whole
 

@@ -6,6 +6,7 @@ they are joined, that has test sets and tokenizers too, and a manifest that name
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,9 +16,10 @@ import numpy as np
 from mt_cli.config.schema import TRAIN, Config
 from mt_cli.data.checks import warn_of_known_sources
 from mt_cli.data.corpora import Corpus, ParallelText, RawPair, is_trained_on
-from mt_cli.data.encoded import TrainingLengths
+from mt_cli.data.encoded import EncodedSplit, TrainingLengths, open_split
 from mt_cli.data.prepared import (
     HASHES_FOLDER,
+    OPEN_FILES,
     REPORT,
     TRAIN_FILES,
     CorpusReport,
@@ -27,28 +29,29 @@ from mt_cli.data.prepared import (
     check_unneeded,
     hashes_path,
     open_prepared,
+    shards_in,
 )
 from mt_cli.data.scan import count_common
 from mt_cli.errors import DataError, PreparedDataError, UsageError
 from mt_cli.machine.files import (
     MANIFEST,
     MAX_TEXT_BYTES,
+    json_bytes,
     locked,
     read_file,
-    read_json,
+    remove,
+    sha256_bytes,
     sha256_file,
     sha256_json,
     write_atomically,
-    write_json,
 )
+from mt_cli.machine.process import allow_files
 from mt_cli.text.normalize import Hashes
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers
 
 log = logging.getLogger(__name__)
 PAIRS_LEARNED_FROM = 10_000_000
 """Of which the first shard's tokenizers learn, as many from the beginning of each file."""
-OF_SHARDS_ALONE = (*TRAIN_FILES, f"{HASHES_FOLDER}/", REPORT)
-"""How the names of those files begin that the joined folder does not have."""
 FILES = ".files"
 """Ends the key of a part of the corpus whose files are divided; all shards must know the same."""
 
@@ -101,9 +104,8 @@ class Shard:
                 src = replace(text.src, paths=text.src.paths[begin:end], first=begin + 1)
                 tgt = replace(text.tgt, paths=text.tgt.paths[begin:end], first=begin + 1)
                 kept[name] = ParallelText(src, tgt)
-                paths = text.src.paths + text.tgt.paths
-                sizes = [(path.name, path.stat().st_size) for path in paths]
-                common[f"{name}{FILES}"] = sha256_json(sizes)
+                names = [path.name for path in text.src.paths + text.tgt.paths]
+                common[f"{name}{FILES}"] = sha256_json(names)
                 continue
             begin, end = self._range(sum(1 for _ in text.pairs()))
             if begin < end:
@@ -163,59 +165,76 @@ def join_shards(
     with locked(out):
         shards = _open_all(config, out)
         report = _joined_report(shards)
+        report_content = json_bytes(report.model_dump())
         contents = {}
-        outputs = {}
+        outputs = {REPORT: sha256_bytes(report_content)}
         for name, digest in shards[0].manifest.outputs.items():
-            if not name.startswith(OF_SHARDS_ALONE):
+            if not name.startswith((*TRAIN_FILES, f"{HASHES_FOLDER}/", REPORT)):
                 contents[name] = read_file(shards[0].folder / name, max_bytes=MAX_TEXT_BYTES)
                 outputs[name] = digest
+        num_sentences: Counter[int] = Counter()
         for shard in shards:
             outputs[f"{shard.folder.name}/{MANIFEST}"] = sha256_file(shard.folder / MANIFEST)
-        lengths = [shard.manifest.lengths.model_dump() for shard in shards]
+            for number, lines in shard.manifest.num_sentences.items():
+                num_sentences[int(number)] += lines
+        whole = EncodedSplit.joined([open_split(shard.folder, TRAIN) for shard in shards])
+        if not len(whole):
+            raise DataError(
+                f"{out}: every training pair was dropped: {report.splits[TRAIN].dropped}"
+            )
         manifest = Manifest(
             data=config.data,
             tokenizer=config.tokenizer,
             inputs=_joined_inputs(shards),
             outputs=outputs,
             pairs={name: split.pairs for name, split in report.splits.items()},
-            lengths=TrainingLengths(
-                **{key: max(each[key] for each in lengths) for key in lengths[0]}
-            ),
+            lengths=TrainingLengths.of(whole, num_sentences),
             shards=[shard.folder.name for shard in shards],
         )
-        document = manifest.model_dump(mode="json")
-        is_new = not (out / MANIFEST).exists() or read_json(out / MANIFEST) != document
-        if is_new and not force and (out / MANIFEST).exists():
+        content = json_bytes(manifest.model_dump(mode="json"))
+        had_data = (out / MANIFEST).exists()
+        is_new = not had_data or read_file(out / MANIFEST) != content
+        if had_data and is_new and not force:
             check_unneeded(out, needed_by)
-        for name, content in contents.items():
-            write_atomically(out / name, content)
-        write_json(out / REPORT, report.model_dump())
-        write_json(out / MANIFEST, document)
+        for name, of_first in contents.items():
+            write_atomically(out / name, of_first)
+        write_atomically(out / REPORT, report_content)
+        write_atomically(out / MANIFEST, content)
+        for path in out.glob(f"{TRAIN}.*"):  # of data that were prepared at once
+            if path.name not in outputs:
+                remove(path)
     log.info("%s joined from %d shards\n%s", out, len(shards), report.as_text())
     return report, is_new
 
 
 def _open_all(config: Config, out: Path) -> list[Prepared]:
     """All shards in `out`, in order."""
-    found = sorted(path.parent.name for path in out.glob(f"shard-*-of-*/{MANIFEST}"))
+    found = shards_in(out)
     if not found:
         raise DataError(f"{out}: no shards; prepare them with --shard 1/N, --shard 2/N …")
-    of = int(found[0].rpartition("-")[2])
+    numbers = {int(name.rpartition("-")[2]) for name in found}
+    if len(numbers) > 1:
+        several = " and ".join(map(str, sorted(numbers)))
+        raise DataError(f"{out}: there are shards of {several}; remove those of one division")
+    allow_files(OPEN_FILES * len(found))
     shards = []
-    for number in range(1, of + 1):
-        shard = Shard(number, of)
+    for number in range(1, max(numbers) + 1):
+        shard = Shard(number, max(numbers))
+        folder = out / shard.name
         if shard.name not in found:
-            raise DataError(f"{out / shard.name}: missing; prepare it with --shard {shard}")
-        opened = open_prepared(out / shard.name, config)
+            raise DataError(f"{folder}: missing; prepare it with --shard {shard}")
+        if folder.is_symlink():
+            raise DataError(f"{folder}: a link; shards have to be in the folder itself")
+        try:
+            opened = open_prepared(folder, config)
+        except PreparedDataError as error:
+            raise DataError(f"{error}; prepare it with --shard {shard}") from error
         if opened.manifest.shard != str(shard):
             raise DataError(
-                f"{opened.folder}: it holds shard {opened.manifest.shard}, which would be there "
-                f"twice; prepare it with --shard {shard}"
+                f"{folder}: it holds shard {opened.manifest.shard}, which would be there twice; "
+                f"prepare it with --shard {shard}"
             )
-        found.remove(shard.name)
         shards.append(opened)
-    if found:
-        raise DataError(f"{out}: {found[0]} is of another division than {shard.name}; remove one")
     return shards
 
 
@@ -233,15 +252,14 @@ def _joined_inputs(shards: Sequence[Prepared]) -> dict[str, str]:
             if known.setdefault(key, digest) != digest:
                 raise DataError(
                     f"{shard.folder}: made of another {key} than the shards before it; prepare "
-                    "those again that are older than your files and the first shard"
+                    "all again that are older than your files and the first shard"
                 )
     first = shards[0].manifest.inputs
-    inputs = {}
-    for key, digest in known.items():
-        is_learned = key.startswith(TOKENIZER_FOLDER) and key not in first
-        if not is_learned and not key.endswith(FILES):
-            inputs[key] = first.get(key, digest)
-    return inputs
+    return {
+        key: digest
+        for key, digest in known.items()
+        if not key.endswith(FILES) and (key in first or not key.startswith(TOKENIZER_FOLDER))
+    }
 
 
 def _joined_report(shards: Sequence[Prepared]) -> CorpusReport:

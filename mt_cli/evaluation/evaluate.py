@@ -300,7 +300,9 @@ class System:
             )
         found = []
         try:
-            prepared = open_prepared_of(self.run, choice.data, otherwise=otherwise)
+            prepared = open_prepared_of(
+                self.run, choice.data, verify="train" in names, otherwise=otherwise
+            )
             for name in names:
                 sources = prepared.lines(name, "src")
                 found.append(EvalSet(name, sources, prepared.lines(name, "tgt"), name, data))

@@ -168,10 +168,15 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def write_json(path: Path, value: object) -> None:
     """Write `value` as readable JSON, atomically."""
+    write_atomically(path, json_bytes(value))
+
+
+def json_bytes(value: object) -> bytes:
+    """`value` as readable JSON."""
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     # Invalid UTF-8 in a path is a lone surrogate here; it is written as `\udcff`, which JSON reads
     # back.
-    write_atomically(path, text.encode(errors="backslashreplace"))
+    return text.encode(errors="backslashreplace")
 
 
 @contextmanager

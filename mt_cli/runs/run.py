@@ -569,10 +569,13 @@ def run_with_tokenizer(config: Config) -> Run | None:
     return run
 
 
-def open_prepared_of(run: Run, folder: Path | None = None, *, otherwise: str = "") -> "Prepared":
+def open_prepared_of(
+    run: Run, folder: Path | None = None, *, verify: bool = False, otherwise: str = ""
+) -> "Prepared":
     """The prepared data on which `run` was trained, in `folder` if they have moved.
 
-    `otherwise` is added to the error for missing data; it tells users how to do without them.
+    `verify` checks the training text too. `otherwise` is added to the error for missing data; it
+    tells users how to do without them.
 
     Raises:
         DataError: the data are missing, or are not those of `run`.
@@ -582,7 +585,7 @@ def open_prepared_of(run: Run, folder: Path | None = None, *, otherwise: str = "
     reference = run.manifest.prepared
     place = folder or Path(reference.folder)
     try:
-        prepared = open_prepared(place, verify=False)
+        prepared = open_prepared(place, verify=verify)
     except (PreparedDataError, OSError) as error:
         raise DataError(
             f"{error}; name the data of {run.folder} with --data DIR{otherwise}"

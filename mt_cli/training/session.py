@@ -170,7 +170,7 @@ class Session:
         if step == 0:
             for warning in warnings_before(
                 self._run.config,
-                num_pairs=len(self._prepared.split("train")),
+                num_pairs=self._trainer.num_pairs,
                 total_steps=total_steps,
             ):
                 log.warning("%s", warning)

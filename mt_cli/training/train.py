@@ -138,13 +138,14 @@ def train_run(
 
 
 def _warn_of_changed_files(config: Config, prepared: Prepared, config_path: Path | None) -> None:
-    prepared_at = (prepared.folder / MANIFEST).stat().st_mtime
+    prepared_at = min((each.folder / MANIFEST).stat().st_mtime for each in prepared.shards)
     changed = changed_files(config.data, prepared.manifest.inputs, since=prepared_at)
     if changed:
+        shard = ["--shard", "I/N"] if prepared.manifest.shards else []
         log.warning(
             "training on the text as it was prepared; changed since: %s; to use it: %s",
             ", ".join(map(str, changed)),
-            command_line("prepare", config_path or "CONFIG"),
+            command_line("prepare", config_path or "CONFIG", *shard),
         )
 
 

@@ -16,9 +16,9 @@ WORDS = {"kind": "spacy", "min_freq": 1, "joint": False}
 def write_pairs(folder: Path, name: str, pairs: Pairs) -> dict[str, str]:
     """Write `pairs` as two files of lines; gives the table of a config that names them."""
     table = {}
-    for side, lines in zip(("src", "tgt"), zip(*pairs, strict=True), strict=True):
+    for place, side in enumerate(("src", "tgt")):
         path = folder / f"{name}.{side}"
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        path.write_text("".join(f"{pair[place]}\n" for pair in pairs), encoding="utf-8")
         table[side] = str(path)
     return table
 

@@ -91,9 +91,14 @@ def test_sentences_in_several_arrays_are_as_if_in_one(
     assert (len(joined), joined.num_ids) == (len(sentences), sum(map(len, sentences)))
     assert joined.lengths.tolist() == list(map(len, sentences))
     chosen = [random.randrange(len(sentences)) for _ in range(7)] if sentences else []
-    lengths, ids = joined.take(np.array(chosen, np.int64))
-    assert lengths.tolist() == [len(sentences[i]) for i in chosen]
-    assert ids.tolist() == [each for i in chosen for each in sentences[i]]
+    assert joined.lengths_of(np.array(chosen, np.int64)).tolist() == [
+        len(sentences[i]) for i in chosen
+    ]
+    taken = {}
+    for rows, lengths, ids in joined.take(np.array(chosen, np.int64)):
+        for row, part in zip(rows, np.split(ids, np.cumsum(lengths)[:-1]), strict=True):
+            taken[int(row)] = part.tolist()
+    assert taken == {row: sentences[i] for row, i in enumerate(chosen)}
 
 
 def test_batches_of_a_hand_worked_case() -> None:

@@ -71,7 +71,8 @@ def order_of(prepared: Prepared) -> list[list[int]]:
 def test_joined_they_are_the_corpus_in_its_order(tmp_path: Path, num_files: int, of: int) -> None:
     sizes = np.linspace(0, len(PAIRS), num_files + 1).astype(int)
     parts = [PAIRS[begin:end] for begin, end in pairwise(sizes)]
-    config = files_config(tmp_path, parts)
+    more = {**write_pairs(tmp_path, "more", PAIRS[3:10]), "share": 0.5}
+    config = files_config(tmp_path, parts, more={"extra": more})
     prepare_corpus(config, out=tmp_path / "whole")
     whole = open_prepared(tmp_path / "whole")
     joined = prepare_all(config, tmp_path / "out", of)
@@ -85,23 +86,7 @@ def test_joined_they_are_the_corpus_in_its_order(tmp_path: Path, num_files: int,
     assert joined.tokenizers.to_files() == whole.tokenizers.to_files()
     assert joined.manifest.inputs == whole.manifest.inputs
     assert joined.manifest.pairs == whole.manifest.pairs
-
-
-def test_added_pairs_come_as_often_as_their_share_says(tmp_path: Path) -> None:
-    more = {**write_pairs(tmp_path, "more", PAIRS[3:10]), "share": 0.5}
-    config = config_of(tmp_path, {"train": PAIRS, "val": HELD_OUT}, more={"extra": more})
-    prepare_corpus(config, out=tmp_path / "whole")
-    whole = open_prepared(tmp_path / "whole")
-    joined = prepare_all(config, tmp_path / "out", 3)
-    assert sorted(lists(joined.split("train").src)) == sorted(lists(whole.split("train").src))
-    assert joined.manifest.pairs == whole.manifest.pairs
-    seen = Counter(i for batch in order_of(joined) for i in batch)
-    begin = 0
-    for size, share in joined.split("train").portions:
-        of_portion = [seen[i] for i in range(begin, begin + size)]
-        assert sum(of_portion) == max(1, round(size * share))
-        begin += size
-    assert begin == len(PAIRS) + 7
+    assert joined.manifest.lengths == whole.manifest.lengths
 
 
 def test_what_is_held_out_is_found_in_any_shard(
@@ -177,6 +162,12 @@ def damage_one(config: Config, out: Path) -> Config:
     return config
 
 
+def link_one(config: Config, out: Path) -> Config:
+    (out / "shard-2-of-4").rename(out.parent / "elsewhere")
+    (out / "shard-2-of-4").symlink_to(out.parent / "elsewhere")
+    return config
+
+
 def add_a_file(config: Config, out: Path) -> Config:
     write_pairs(out.parent, "part0b", PAIRS[:2])
     shutil.rmtree(out / "shard-4-of-4")
@@ -193,7 +184,7 @@ def change_val(config: Config, out: Path) -> Config:
 
 def learn_again(config: Config, out: Path) -> Config:
     shutil.rmtree(out / "shard-1-of-4")
-    write_pairs(out.parent, "part5", [("Xylophon Zyklus Quark", "xylophone cycle quark")] * 30)
+    write_pairs(out.parent, "part3", [("Xylophon Zyklus Quark", "xylophone cycle quark")] * 30)
     prepare(config, out, Shard(1, 4))
     return config
 
@@ -204,11 +195,12 @@ def learn_again(config: Config, out: Path) -> Config:
         (remove_third, "shard-3-of-4: missing; prepare it with --shard 3/4"),
         (double_second, "shard-3-of-4: it holds shard 2/4, which would be there twice"),
         (change_config, "shard-4-of-4: prepared with another config: data.max_len was 77"),
-        (divide_otherwise, "shard-2-of-3: missing"),
-        (damage_one, "shard-2-of-4/train.tgt.npy: altered or damaged"),
+        (divide_otherwise, "shards of 3 and 4"),
+        (damage_one, "shard-2-of-4/train.tgt.npy: altered or damaged.*--shard 2/4"),
+        (link_one, "shard-2-of-4: a link"),
         (add_a_file, "shard-4-of-4: made of another train.files"),
         (change_val, "shard-4-of-4: made of another val.src"),
-        (learn_again, "shard-2-of-4: made of another t"),
+        (learn_again, "shard-2-of-4: made of another tokenizer/"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -221,6 +213,35 @@ def test_what_is_not_one_corpus_is_not_joined(
     config = change(config, out)
     with pytest.raises(DataError, match=message):
         join_shards(config, out)
+
+
+def test_an_odd_file_is_a_shard_like_any_other(tmp_path: Path) -> None:
+    files = [PAIRS[:6], [], [("Gleich.", "Gleich.")] * 3, PAIRS[6:12]]
+    config = files_config(tmp_path, files, filter={"copies": True})
+    prepare_corpus(config, out=tmp_path / "whole")
+    joined = prepare_all(config, tmp_path / "out", 4)
+    whole = open_prepared(tmp_path / "whole")
+    assert lists(joined.split("train").tgt) == lists(whole.split("train").tgt)
+    assert order_of(joined) == order_of(whole)
+    assert joined.report().splits["train"].dropped == {"copies": 3}
+
+
+def test_a_corpus_of_which_nothing_is_left_is_not_joined(tmp_path: Path) -> None:
+    files = [[("Gleich.", "Gleich.")] * 3] * 2
+    config = files_config(tmp_path, files, filter={"copies": True})
+    with pytest.raises(DataError, match="every pair of 'train' is left out"):
+        prepare(config, tmp_path / "out", Shard(1, 2))
+
+
+def test_joining_replaces_what_was_prepared_at_once_and_a_damaged_manifest(tmp_path: Path) -> None:
+    config = config_of(tmp_path, {"train": PAIRS, "val": HELD_OUT})
+    prepare_corpus(config, out=tmp_path / "out")
+    joined = prepare_all(config, tmp_path / "out", 2)
+    assert [path.name for path in joined.folder.glob("train.*")] == []
+    (tmp_path / "out" / "manifest.json").write_text("{")
+    assert join_shards(config, tmp_path / "out")[1] is True
+    (tmp_path / "out" / "shard-1-of-2.bak").mkdir()
+    assert len(open_prepared(tmp_path / "out").split("train")) == len(PAIRS)
 
 
 def test_without_the_first_shard_others_have_no_tokenizers(tmp_path: Path) -> None:
