@@ -146,7 +146,7 @@ count.
 """
 MARGIN = 1.5
 """How much longer a translation may be than those targets."""
-MEASURED = 1 << 22
+MEASURED = 1 << 20
 """Pairs whose lengths are looked at, evenly spread."""
 COMMON = 0.05
 """Share of the lines of training that makes a number of sentences common."""
