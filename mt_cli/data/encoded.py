@@ -147,7 +147,8 @@ count.
 MARGIN = 1.5
 """How much longer a translation may be than those targets."""
 MEASURED = 1 << 20
-"""Pairs whose lengths are looked at, evenly spread."""
+"""Pairs whose lengths are looked at, in runs of `MEASURED_TOGETHER` from all over the corpus."""
+MEASURED_TOGETHER = 1 << 12
 COMMON = 0.05
 """Share of the lines of training that makes a number of sentences common."""
 
@@ -172,7 +173,9 @@ class TrainingLengths(BaseModel):
         """
         if not len(split):
             return TrainingLengths()
-        measured = np.arange(0, len(split), 1 + len(split) // MEASURED)
+        measured = np.arange(min(len(split), MEASURED))
+        distance = MEASURED_TOGETHER * (max(1, len(split) // MEASURED) - 1)
+        measured += measured // MEASURED_TOGETHER * distance
         src = split.src.lengths_of(measured)
         tgt = split.tgt.lengths_of(measured)
         factors = (tgt - DecodingConfig().max_len_extra) / np.maximum(src, 1)

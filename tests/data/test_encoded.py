@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from mt_cli.config.schema import DecodingConfig
+from mt_cli.data import encoded
 from mt_cli.data.encoded import (
     EncodedSplit,
     Sentences,
@@ -137,3 +138,15 @@ def test_lengths_of_training_are_common_ones_and_leave_room_for_its_targets(
     extra = DecodingConfig().max_len_extra
     for source, target in zip(src, tgt, strict=True):
         assert int(lengths.max_len_factor * len(source)) + extra >= len(target)
+
+
+def test_runs_from_all_over_a_large_corpus_tell_its_lengths(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(encoded, "MEASURED", 40)
+    monkeypatch.setattr(encoded, "MEASURED_TOGETHER", 4)
+    src = [[7] * (1 + number // 40) for number in range(400)]  # one to ten, the longest last
+    split = EncodedSplit(Sentences.of(src), Sentences.of(src))
+    assert TrainingLengths.of(split, Counter()).src_tokens == 10
+    short = EncodedSplit(Sentences.of(src[:39]), Sentences.of(src[:39]))
+    assert TrainingLengths.of(short, Counter()).src_tokens == 1
