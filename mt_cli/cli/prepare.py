@@ -97,8 +97,11 @@ def prepare(
             shard=part,
         )
     if not is_new:
-        flags = [("--from", source), ("--shard", shard)]
-        words = [word for flag, value in flags if value is not None for word in (flag, value)]
-        again = prepare_command(config, settings, *words, *(["--join"] if join else []), "--force")
+        words: list[object] = ["--join"] if join else []
+        if source is not None:
+            words += ["--from", source]
+        if shard is not None:
+            words += ["--shard", shard]
+        again = prepare_command(config, settings, *words, "--force")
         log.info("%s: nothing has changed; to prepare it again: %s", folder, again)
     print_result(folder, {"folder": folder, "is_new": is_new, "report": report}, as_json=as_json)

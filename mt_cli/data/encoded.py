@@ -131,9 +131,9 @@ class EncodedSplit:
     @staticmethod
     def joined(splits: Sequence["EncodedSplit"]) -> "EncodedSplit":
         """The pairs of `splits`, one after the other, in the same memory."""
-        src = tuple(array for split in splits for array in split.src.arrays)
-        tgt = tuple(array for split in splits for array in split.tgt.arrays)
-        return EncodedSplit(Sentences(src), Sentences(tgt))
+        src = chain.from_iterable(split.src.arrays for split in splits)
+        tgt = chain.from_iterable(split.tgt.arrays for split in splits)
+        return EncodedSplit(Sentences(tuple(src)), Sentences(tuple(tgt)))
 
 
 LENGTHS_SHARE = 0.999

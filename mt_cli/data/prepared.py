@@ -117,8 +117,11 @@ class SplitReport(BaseModel):
         total = _summed([part.model_dump() for part in parts])
         for side in ("src", "tgt"):
             total[side]["unknown_rate"] = total[side]["unknown"] / max(1, total[side]["tokens"])
-            lengths = [getattr(part, side).lengths for part in parts]
-            total[side]["lengths"] = {p: max(each[p] for each in lengths) for p in lengths[0]}
+            lengths: dict[str, int] = {}
+            for part in parts:
+                for percentile, length in getattr(part, side).lengths.items():
+                    lengths[percentile] = max(length, lengths.get(percentile, 0))
+            total[side]["lengths"] = lengths
         total["src_in_train"] = total["pairs_in_train"] = None
         return SplitReport.model_validate(total)
 

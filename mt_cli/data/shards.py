@@ -274,15 +274,20 @@ def _joined_report(shards: Sequence[Prepared]) -> CorpusReport:
             continue
         sources, pairs = next(_hashes_of(shards, name))
         trained_on = [part for part in names if is_trained_on(part)]
-        known_sources = (row for part in trained_on for row, _ in _hashes_of(shards, part))
-        known_pairs = (row for part in trained_on for _, row in _hashes_of(shards, part))
         found = {
-            "src_in_train": count_common(sources, known_sources),
-            "pairs_in_train": count_common(pairs, known_pairs),
+            "src_in_train": count_common(sources, _rows(shards, trained_on, 0)),
+            "pairs_in_train": count_common(pairs, _rows(shards, trained_on, 1)),
         }
         splits[name] = parts[0].model_copy(update=found)
         warn_of_known_sources(name, found["src_in_train"], of=parts[0].lines)
     return reports[0].model_copy(update={"splits": splits})
+
+
+def _rows(shards: Sequence[Prepared], parts: Sequence[str], row: int) -> Iterator[Hashes]:
+    """This row of each array of hashes that `shards` have of `parts`."""
+    for part in parts:
+        for hashes in _hashes_of(shards, part):
+            yield hashes[row]
 
 
 def _hashes_of(shards: Sequence[Prepared], part: str) -> Iterator[Hashes]:
