@@ -90,6 +90,7 @@ def translate(
             lines,
             n_best=n_best,
             with_alignment=as_json or with_alignment,
+            with_words=as_json,
             on_progress=on_progress,
         )
         if as_json:
@@ -147,5 +148,7 @@ def _as_json(source: str, translations: "list[Translation]") -> str:
         "n_best": [{"translation": each.text, "score": each.score} for each in translations],
         "tokens": {"source": best.src_tokens, "translation": best.tokens},
         "alignment": best.alignment,
+        "mean_log_prob": best.mean_log_prob,
+        "words": [{"word": word, "log_prob": log_prob} for word, log_prob in best.words],
     }
     return json_text(document)

@@ -137,9 +137,9 @@ Backend = Annotated[
     str, AfterValidator(_check_backend), Field(json_schema_extra={"enum": list(BACKENDS)})
 ]
 NoiseKind = Literal[
-    "lower", "capitals", "title", "accents", "typos", "punctuation", "mixed", "join"
+    "lower", "capitals", "title", "accents", "typos", "punctuation", "mixed", "join", "numbers"
 ]
-"""How text differs from tidy text; `join` is several lines in one."""
+"""How text differs from tidy text; `join` is several lines in one, `numbers` another number."""
 CapitalsReading = Literal["as_is", "lower", "title"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -251,7 +251,8 @@ class AugmentConfig(Section):
     kinds: dict[NoiseKind, Share] = Field(default_factory=dict)
     """`[data.augment.kinds]`: the share of the pairs that get a copy of each kind: `lower`,
     `capitals` and `title` case, without `accents`, with `typos`, without `punctuation` or with odd
-    one, `mixed`, and `join`: two or three neighbouring pairs as one. Else only sources change.
+    one, `mixed`, and two that change targets too: `join`, two or three neighbouring pairs as one,
+    and `numbers`, another number in digits on both sides.
     """
     parts: Splits = (TRAIN,)
     """Which pairs are copied: `train`, and names of `[data.more]`."""

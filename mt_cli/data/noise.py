@@ -19,6 +19,7 @@ from mt_cli.config.schema import MORE, TRAIN, DataConfig, Language, NoiseKind
 from mt_cli.data.corpora import Corpus, ParallelText, RawPair
 from mt_cli.text.language import base_language, sentence_space
 from mt_cli.text.normalize import decode_line
+from mt_cli.text.numbers import whole_numbers
 
 KEYBOARDS: Mapping[str, tuple[str, ...]] = {
     "de": ("qwertzuiopü", "asdfghjklöä", "yxcvbnm"),
@@ -48,7 +49,7 @@ FINAL_MARK = re.compile(r"\s*[.!?。！？।]+\s*$")
 
 
 def make_noise(text: str, kind: NoiseKind, lang: Language, rng: Random) -> str:
-    """`text`, in the language `lang`, with noise of this `kind`; `join` needs `joined_lines`."""
+    """`text`, in the language `lang`, with noise of this `kind`, which changes one line."""
     return NOISES[kind](text, lang, rng)
 
 
@@ -120,6 +121,70 @@ def joined(lines: Iterable[str], lang: Language) -> str:
     return sentence_space(lang).join(lines)
 
 
+MAX_DIGITS = 6
+PHRASES: Mapping[str, Sequence[str]] = {
+    "de": ("um {hour}:{minute:02} Uhr", "für {whole},{cents:02} Euro", "im Jahr {year}"),
+    "en": ("at {hour}:{minute:02}", "for {whole}.{cents:02} euros", "in {year}"),
+}
+"""With numbers, to follow a sentence, in the languages for which somebody has listed them."""
+PHRASE_SHARE = 0.25
+"""Of the sentences without a number."""
+GROUPED_SHARE = 0.25
+"""Of the numbers from 1000."""
+GROUPING = {"de": ".", "en": ","}
+"""The mark between groups of three digits."""
+
+
+def with_another_number(
+    src: str, tgt: str, src_lang: Language, tgt_lang: Language, rng: Random
+) -> tuple[str, str]:
+    """Both sides with the same random number in digits, as each language writes it.
+
+    It takes the place of the only number of a side, in digits or in a word, if the other side has
+    the same. Some sentences without any get it in a phrase. Other pairs stay as they are.
+    """
+    src_lang = base_language(src_lang)
+    tgt_lang = base_language(tgt_lang)
+    of_src = whole_numbers(src, src_lang)
+    of_tgt = whole_numbers(tgt, tgt_lang)
+    if len(of_src) == len(of_tgt) == 1 and of_src[0][0] == of_tgt[0][0]:
+        number = rng.randrange(2, 10 ** rng.randint(1, MAX_DIGITS))
+        grouped = rng.random() < GROUPED_SHARE
+        return (
+            _replaced(src, of_src[0][1], number, GROUPING.get(src_lang, "") if grouped else ""),
+            _replaced(tgt, of_tgt[0][1], number, GROUPING.get(tgt_lang, "") if grouped else ""),
+        )
+    has_digits = any(map(str.isdecimal, src + tgt))
+    if of_src or of_tgt or has_digits or not {src_lang, tgt_lang} <= PHRASES.keys():
+        return src, tgt
+    if rng.random() >= PHRASE_SHARE:
+        return src, tgt
+    values = {
+        "hour": rng.randrange(24),
+        "minute": rng.randrange(60),
+        "whole": rng.randrange(2, 10 ** rng.randint(1, 3)),
+        "cents": rng.randrange(100),
+        "year": rng.randrange(1900, 2050),
+    }
+    which = rng.randrange(len(PHRASES["en"]))
+    return (
+        _followed(src, PHRASES[src_lang][which].format(**values)),
+        _followed(tgt, PHRASES[tgt_lang][which].format(**values)),
+    )
+
+
+def _replaced(text: str, span: tuple[int, int], number: int, mark: str) -> str:
+    begin, end = span
+    return text[:begin] + f"{number:,}".replace(",", mark) + text[end:]
+
+
+def _followed(text: str, phrase: str) -> str:
+    """`text` with `phrase` before its final mark."""
+    match = FINAL_MARK.search(text)
+    end = len(text) if match is None else match.start()
+    return f"{text[:end].rstrip()} {phrase}{text[end:]}"
+
+
 def noisy_test_set(
     sources: list[str], refs: list[str], kind: NoiseKind, *, src_lang: Language, tgt_lang: Language
 ) -> tuple[list[str], list[str]]:
@@ -130,6 +195,12 @@ def noisy_test_set(
     if kind == "join":
         of_src = [joined(lines, src_lang) for lines in _twos(sources)]
         return of_src, [joined(lines, tgt_lang) for lines in _twos(refs)]
+    if kind == "numbers":
+        changed = []
+        for number, (src, tgt) in enumerate(zip(sources, refs, strict=True)):
+            rng = Random(f"{kind} {number}")
+            changed.append(with_another_number(src, tgt, src_lang, tgt_lang, rng))
+        return [src for src, _ in changed], [tgt for _, tgt in changed]
     noisy = []
     for number, source in enumerate(sources):
         noisy.append(make_noise(source, kind, src_lang, Random(f"{kind} {number}")))
@@ -234,9 +305,17 @@ class NoisyPairs:
                     count = rng.randint(2, MAX_JOINED)
                     if len(latest) >= count:
                         yield self._joined(list(latest)[-count:])
+                elif kind == "numbers":
+                    before = decode_line(pair[0]), decode_line(pair[1])
+                    src, tgt = with_another_number(
+                        *before, self.data.src_lang, self.data.tgt_lang, rng
+                    )
+                    if (src, tgt) != before:
+                        yield src.encode(), tgt.encode()
                 else:
-                    src, tgt = pair
-                    yield make_noise(decode_line(src), kind, self.data.src_lang, rng).encode(), tgt
+                    src_line, tgt_line = pair
+                    src = make_noise(decode_line(src_line), kind, self.data.src_lang, rng)
+                    yield src.encode(), tgt_line
 
     def _joined(self, pairs: Sequence[RawPair]) -> RawPair:
         src = joined([decode_line(src) for src, _ in pairs], self.data.src_lang)

@@ -18,7 +18,7 @@ MAX_WAITING = 4096
 """Lines. When more are waiting, further requests are refused."""
 RETRY_AFTER_S = 1
 Wanted = tuple[int, bool]
-"""How many translations of each line, and whether with alignment."""
+"""How many translations of each line, and whether with alignment and words."""
 ONE_TEXT: Wanted = (1, False)
 """The best translation, without more."""
 

@@ -1,6 +1,7 @@
 "use strict";
 // Translates while one types: a request at a time, the newest text last.
 const WAIT_MS = 250;
+const DOUBTED = Math.log(0.5); // words that are less likely are underlined
 const byId = (id) => document.getElementById(id);
 const source = byId("source");
 const target = byId("target");
@@ -71,12 +72,29 @@ async function translate() {
     const others = answer.alternatives.filter((other) => other !== answer.translatedText);
     fill(byId("alternatives"), text.includes("\n") ? [] : others, "li");
     say("");
-    showWords(await ask("words", { q: text }, mine.signal));
+    const words = await ask("words", { q: text }, mine.signal);
+    showWords(words);
+    underlineDoubted(words.words);
   } catch (error) {
     if (error.name !== "AbortError") say(error.message || "The server does not answer.", true);
   } finally {
     if (mine === current) target.classList.remove("old");
   }
+}
+
+function underlineDoubted(words) {
+  const text = target.textContent;
+  const known = words.map((each) => each.word).join(" ");
+  const begin = text.indexOf(known); // what is copied may stand before it
+  if (begin < 0) return;
+  const marked = words.flatMap(({ word, logProb }) => {
+    if (logProb >= DOUBTED) return [word, " "];
+    const mark = document.createElement("u");
+    mark.textContent = word;
+    mark.title = `The model is ${Math.round(100 * Math.exp(logProb))} % sure of this word.`;
+    return [mark, " "];
+  });
+  target.replaceChildren(text.slice(0, begin), ...marked.slice(0, -1), text.slice(begin + known.length));
 }
 
 const readable = (token) => token.replaceAll("▁", " ").replaceAll("￭", "").trim() || "·";

@@ -94,9 +94,11 @@ class ServedModel:
         """What is `wanted` of each of `lines`."""
         if wanted == ONE_TEXT:
             return [[Translation(text, 0.0)] for text in self.translator.translate(lines)]
-        num_choices, with_alignment = wanted
+        num_choices, is_detailed = wanted
         translator = self.translator if num_choices == 1 else self.with_beam
-        return translator.translate_n_best(lines, n_best=num_choices, with_alignment=with_alignment)
+        return translator.translate_n_best(
+            lines, n_best=num_choices, with_alignment=is_detailed, with_words=is_detailed
+        )
 
     @property
     def name(self) -> str:
@@ -157,6 +159,18 @@ def _page(name: str, media_type: str) -> Callable[[Request], Response]:
     return lambda _: Response(content, media_type=media_type, headers=HEADERS)
 
 
+def _whole_texts(of_lines: Sequence[Sequence[Translation]]) -> list[str]:
+    """A text's translations from those of its lines: the best of each, and so on."""
+    ranks = zip(*of_lines, strict=True)
+    return ["\n".join(each.text for each in of_rank) for of_rank in ranks]
+
+
+def _confidence(translation: Translation) -> dict[str, object]:
+    """How sure the model is of a line, on average a token, and of each word."""
+    words = [{"word": word, "logProb": log_prob} for word, log_prob in translation.words]
+    return {"meanLogProb": translation.mean_log_prob, "words": words}
+
+
 def _json(content: object, *, status: int = 200, **headers: str) -> Response:
     return JSONResponse(content, status, headers={**HEADERS, **headers})
 
@@ -212,7 +226,9 @@ class _Api:
             raise HTTPException(400, f"at most {MAX_ALTERNATIVES} alternatives are given")
         if (given.get("format") or "text") != "text":
             raise HTTPException(400, "only plain text is translated: take the tags out first")
-        choices = await self._choices(request, texts, num_choices=num_alternatives + 1)
+        wanted = (num_alternatives + 1, str(given.get("confidence")).lower() in ("true", "1"))
+        found = await self._of_texts(request, texts, wanted)
+        choices = [_whole_texts(of_lines) for of_lines in found]
         is_list = isinstance(given["q"], list)
         best = [of_text[0] for of_text in choices]
         answer: dict[str, object] = {"translatedText": best if is_list else best[0]}
@@ -223,24 +239,22 @@ class _Api:
         if num_alternatives:
             others = [of_text[1:] for of_text in choices]
             answer["alternatives"] = others if is_list else others[0]
+        if wanted[1]:
+            sure = [[_confidence(of_line[0]) for of_line in of_lines] for of_lines in found]
+            answer["confidence"] = sure if is_list else sure[0]
         if given.get("source") == "auto":
             detected = [await self._detected(text) for text in texts]
             answer["detectedLanguage"] = detected if is_list else detected[0]
         return _json(answer)
 
-    async def _choices(
-        self, request: Request, texts: list[str], *, num_choices: int
-    ) -> list[list[str]]:
-        """The translations of each text, line by line."""
+    async def _of_texts(
+        self, request: Request, texts: list[str], wanted: Wanted
+    ) -> list[list[list[Translation]]]:
+        """Of each text, what is `wanted` of each of its lines."""
         lines_of_texts = [text.split("\n") for text in texts]
         lines = [line for of_text in lines_of_texts for line in of_text]
-        found = iter(await self._translated(request, lines, (num_choices, False)))
-        choices = []
-        for of_text in lines_of_texts:
-            of_lines = [next(found) for _ in of_text]
-            ranks = zip(*of_lines, strict=True)  # the best of each line, then the second ones, …
-            choices.append(["\n".join(each.text for each in of_rank) for of_rank in ranks])
-        return choices
+        found = iter(await self._translated(request, lines, wanted))
+        return [[next(found) for _ in of_text] for of_text in lines_of_texts]
 
     async def _translated(
         self, request: Request, lines: list[str], wanted: Wanted
@@ -261,6 +275,7 @@ class _Api:
                 "source": best.src_tokens,
                 "translation": best.tokens,
                 "alignment": best.alignment,
+                **_confidence(best),
             }
         )
 

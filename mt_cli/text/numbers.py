@@ -53,6 +53,24 @@ def changes_a_number(source: str, translation: str, *, src_lang: str, tgt_lang: 
     )
 
 
+def whole_numbers(text: str, lang: str) -> list[tuple[int, tuple[int, int]]]:
+    """Each whole number of `text` in digits, and from two on in a single word, with its place.
+
+    Of numbers with marks, such as `3,50`, there are none.
+    """
+    cardinals = {}
+    for value, words in WORDS.get(base_language(lang), {}).items():
+        cardinals[words.split()[0]] = value
+    found = []
+    for word in re.finditer(rf"{NUMBER.pattern}|[^\W\d_]+", text):
+        value = cardinals.get(word[0].casefold(), 0)
+        if word[0].isdecimal():
+            value = int(word[0])
+        if value > 1:
+            found.append((value, word.span()))
+    return found
+
+
 def _numbers(text: str) -> list[str]:
     """The digits of each number of `text`, as ASCII, with `.` for each mark that groups none."""
     if not any(map(str.isdecimal, text)):  # nearly every line, at a glance

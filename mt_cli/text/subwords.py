@@ -87,6 +87,10 @@ class SubwordTokenizer:
         """The pieces that `ids` stand for, without padding and sentence ends."""
         return [str(self._processor.id_to_piece(int(i))) for i in ids if i not in INVISIBLE_IDS]
 
+    def begins_word(self, token_id: int) -> bool:
+        """Whether there is a space before the piece."""
+        return str(self._processor.id_to_piece(token_id)).startswith(SPACE_MARK)
+
     @property
     def entries(self) -> list[str]:
         """The special symbols and the pieces."""

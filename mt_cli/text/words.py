@@ -90,6 +90,10 @@ class WordTokenizer:
         """Text of each sequence of ids."""
         return [join_words(self._marked_tokens(ids)) for ids in sequences]
 
+    def begins_word(self, token_id: int) -> bool:
+        """Whether there is a space before the token."""
+        return not self.entries[token_id].startswith(JOINER)
+
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The words that `ids` stand for, without marks, padding and sentence ends."""
         marked = self._marked_tokens(ids)

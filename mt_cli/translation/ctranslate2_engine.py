@@ -105,6 +105,17 @@ class CTranslate2Engine(Engine):
 
     def _scored(self, pairs: Sequence[tuple[Ids, Sequence[str]]]) -> list[Hyp]:
         """A hypothesis of each pair of a source and tokens, with its probability by the model."""
+        hyps = []
+        for (ids, tokens), found in zip(pairs, self._log_probs(pairs), strict=True):
+            # The last is `</s>`, which does not end a hypothesis that reached its limit.
+            log_probs = found[: self.limit(len(ids))]
+            log_prob = sum(log_probs)
+            divisor = wu_length_penalty(len(log_probs), self.config.length_penalty)
+            hyps.append(Hyp(self._ids(tokens), log_prob / divisor, log_prob))
+        return hyps
+
+    def _log_probs(self, pairs: Sequence[tuple[Ids, Sequence[str]]]) -> list[list[float]]:
+        """Those of the tokens of each pair of a source and tokens, and of `</s>`."""
         with self._failures_explained():
             found = self._engine.score_batch(
                 [[self._src_tokens[i] for i in ids] for ids, _ in pairs],
@@ -112,14 +123,12 @@ class CTranslate2Engine(Engine):
                 max_batch_size=self._batch_size,
                 max_input_length=self.longest_sentence + 1,
             )
-        hyps = []
-        for (ids, tokens), result in zip(pairs, found, strict=True):
-            # The last is `</s>`, which does not end a hypothesis that reached its limit.
-            log_probs = result.log_probs[: self.limit(len(ids))]
-            log_prob = sum(log_probs)
-            divisor = wu_length_penalty(len(log_probs), self.config.length_penalty)
-            hyps.append(Hyp(self._ids(tokens), log_prob / divisor, log_prob))
-        return hyps
+        return [result.log_probs for result in found]
+
+    def token_log_probs(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[list[float]]:
+        """See `Engine`."""
+        pairs = zip(sources, hyps, strict=True)
+        return self._log_probs([(src, [self._tgt_tokens[i] for i in hyp]) for src, hyp in pairs])
 
     def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[CrossAttention]:
         """See `Engine`; which layer and heads are asked is written in the exported weights."""

@@ -36,10 +36,19 @@ ADDRESS = re.compile(f"{ENCLOSED} | {ADDRESSES}", re.VERBOSE | re.IGNORECASE)
 """A web or an e-mail address with the marks around it; a long word takes linear time."""
 SYMBOL = "\u2190-\u2bff\U0001f000-\U0001faff"
 """Arrows, signs and emoji."""
+SYMBOLS = re.compile(f"[{SYMBOL}]")
+PLACEHOLDER = r"""
+    </? [a-z] [^<>]{0,200} > | \$? \{\{? [^{}\s]{0,50} \}\}? | (?<!:) \\ [nrt]
+    | (?<![\d%]) % (?: \d{1,2} \$ | \( \w{1,50} \) )? [-+0]? \d{0,2} (?: \.\d )? [sdfiux@]
+    (?![^\W_])"""
+"""What programs replace: tags, `{name}`, `${x}`, `%s`, `%1$s`, and `\\n` in two letters."""
 COPIED = re.compile(
-    f"{ADDRESS.pattern} | [{SYMBOL}][{SYMBOL}\u200d\ufe0f\u20e3]*", re.VERBOSE | re.IGNORECASE
+    f"{ADDRESS.pattern} | {PLACEHOLDER} | [{SYMBOL}][{SYMBOL}\u200d\ufe0f\u20e3]*",
+    re.VERBOSE | re.IGNORECASE,
 )
 """What is copied if the model cannot know it; a symbol with what joins it to others."""
+MARKS = ".,;:!?…"
+"""That follow a word without a space."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,13 @@ class Translation:
     """(place in `src_tokens`, place in `tokens`) for each of `tokens`, where it was asked for."""
     log_prob: float = field(default=0.0, repr=False)
     """Natural logarithm of its probability; of a line in parts, their sum."""
+    words: tuple[tuple[str, float], ...] = field(default=(), repr=False)
+    """Each word, and the log-probability of its tokens together, where it was asked for."""
+
+    @property
+    def mean_log_prob(self) -> float:
+        """The log-probability of a token on average, the sentence end counted as one."""
+        return self.log_prob / (len(self.tokens) + 1)
 
 
 @dataclass(frozen=True)
@@ -91,40 +107,84 @@ def checked_line(line: object, *, name: str) -> str:
 
 
 @dataclass(frozen=True)
+class Copied:
+    """A part of a line that is not translated."""
+
+    text: str
+    place: int
+    """How many words of the line's rest come before it."""
+    joins_left: bool = False
+    """Whether it follows what is before it without a space."""
+    joins_right: bool = False
+    has_mark: bool = False
+    """Whether a mark of the sentence comes after it."""
+
+
+@dataclass(frozen=True)
 class Line:
     """A line: what is translated of it, and what is copied."""
 
+    original: str
     text: str
     """What is translated; empty if all is copied."""
-    before: str = ""
-    after: str = ""
+    copied: tuple[Copied, ...] = ()
 
-    def around(self, translation: str) -> str:
-        """`translation` between what is copied."""
-        return " ".join(filter(None, (self.before, translation, self.after)))
+    def around(self, translation: str, place_of: Callable[[int], int]) -> str:
+        """`translation` with what is copied, after as many words as `place_of` its place says."""
+        if not self.copied:
+            return translation
+        words = translation.split()
+        found = ""
+        done = 0
+        joins = True  # the next word joins what is before it
+
+        for each in self.copied:
+            place = max(done, place_of(each.place))
+            if place > done:
+                found += ("" if joins else " ") + " ".join(words[done:place])
+                joins = False
+            done = place
+            marks = found[len(found.rstrip(MARKS)) :] if each.has_mark else ""
+            found = found.removesuffix(marks)
+            found += ("" if joins or each.joins_left else " ") + each.text + marks
+            joins = each.joins_right
+        if words[done:]:
+            found += ("" if joins else " ") + " ".join(words[done:])
+        return found
 
 
 def read_line(text: str, *, knows: Callable[[str], bool]) -> Line:
     """`text` without what a model would replace by something invented, which is copied.
 
-    That is all of a line without words, and addresses and symbols that the model does not know.
-    Those within the line come after its translation.
+    That is all of a line without words, and addresses, placeholders and symbols that the model does
+    not know.
     """
     rest = ""
-    before: list[str] = []
-    after: list[str] = []
+    copied: list[Copied] = []
     end = 0
     for found in COPIED.finditer(text):
         if knows(found[0]):
             continue
         rest += text[end : found.start()]
-        (after if rest.strip() else before).append(found[0])
-        rest += " "
+        place = len(rest.split())
         end = found.end()
+        if place == 0:  # there is no word that could keep the marks after it
+            end += len(text[end:]) - len(text[end:].lstrip(MARKS))
+        follows = text[end : end + 1] or " "
+        copied.append(
+            Copied(
+                text[found.start() : end],
+                place,
+                joins_left=not text[: found.start()][-1:].isspace(),
+                joins_right=not follows.isspace() and follows not in MARKS,
+                has_mark=follows in MARKS,
+            )
+        )
+        rest = rest.rstrip() if follows in MARKS else f"{rest} "
     rest = " ".join((rest + text[end:]).split())
     if not has_words(rest):
-        return Line("", before=text)
-    return Line(rest, " ".join(before), " ".join(after))
+        return Line(text, "", (Copied(text, 0),))
+    return Line(text, rest, tuple(copied))
 
 
 def read_words_in_capitals(text: str, reading: CapitalsReading) -> str:
@@ -164,6 +224,7 @@ def joined(parts: Sequence[Translation], *, space: str) -> Translation:
         src_tokens=tuple(src_tokens),
         alignment=tuple(alignment),
         log_prob=sum(part.log_prob for part in parts),
+        words=tuple(word for part in parts for word in part.words),
     )
 
 
@@ -240,10 +301,10 @@ class SourceSide:
         )
 
     def knows(self, copied: str) -> bool:
-        """Whether the vocabulary has such addresses or symbols."""
+        """Whether the vocabulary has such addresses or symbols; of placeholders, it has none."""
         if ADDRESS.fullmatch(copied):
             return self._has_addresses
-        return self._letters.issuperset(copied)
+        return SYMBOLS.match(copied) is not None and self._letters.issuperset(copied)
 
     def warning(self, lines: Sequence[str], *, min_lines: int) -> str | None:
         """Why `lines` are probably not for this model: they are in another language.

@@ -1,26 +1,19 @@
-"""How likely models find translations, and reranking by it.
-
-Letters: B pairs, S source length, T target length, V target vocabulary.
-"""
+"""How likely models find translations, and reranking by it."""
 
 import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
-
-import torch
-from torch.nn import functional as F
+from functools import partial
 
 from mt_cli.config.schema import DecodingConfig
-from mt_cli.data.batching import pad_ids
 from mt_cli.decoding import Ids
 from mt_cli.machine.device import Runtime
 from mt_cli.model.model import TranslationModel
 from mt_cli.runs.run import Run, open_run_between
-from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.translation.lines import Translation
 from mt_cli.translation.options import DecodingOptions
-from mt_cli.translation.searcher import in_halves
+from mt_cli.translation.searcher import in_halves, token_log_probs
 
 log = logging.getLogger(__name__)
 
@@ -98,9 +91,9 @@ class PairScorer:
                 scores[i] = (0.0, 1)
         for batch in self._batches(possible, src_ids, tgt_ids):
             pairs = [(src_ids[i], tgt_ids[i]) for i in batch]
-            found = in_halves(self._log_probs, pairs)
-            for i, log_prob in zip(batch, found, strict=True):
-                scores[i] = (log_prob, len(tgt_ids[i]) + 1)
+            work = partial(token_log_probs, self._models, runtime=self._runtime)
+            for i, log_probs in zip(batch, in_halves(work, pairs), strict=True):
+                scores[i] = (sum(log_probs), len(log_probs))
         return scores
 
     def _batches(
@@ -119,23 +112,6 @@ class PairScorer:
             size = min(most, self._batch_size or most)
             yield order[:size]
             order = order[size:]
-
-    def _log_probs(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]:
-        """Log-probability of each target, teacher-forced; probabilities are the models' mean."""
-        sources, targets = zip(*pairs, strict=True)
-        src_ids = pad_ids([[*ids, EOS_ID] for ids in sources]).to(self._runtime.device)  # (B, S)
-        tgt_in = pad_ids([[BOS_ID, *ids] for ids in targets]).to(self._runtime.device)  # (B, T)
-        tgt_out = pad_ids([[*ids, EOS_ID] for ids in targets]).to(self._runtime.device)  # (B, T)
-        with self._runtime.limited(), self._runtime.inference():
-            of_models = []
-            for model in self._models:
-                logits = model(src_ids, tgt_in).float().flatten(0, 1)  # (B·T, V)
-                losses = F.cross_entropy(logits, tgt_out.flatten(), reduction="none")  # (B·T,)
-                of_models.append(-losses.view_as(tgt_out))
-            # The mean of the models' probabilities, as `Ensemble` searches with.
-            mean = torch.stack(of_models).logsumexp(0) - math.log(len(self._models))  # (B, T)
-        of_tokens = mean.masked_fill(tgt_out == PAD_ID, 0.0).cpu().double()
-        return of_tokens.sum(-1).tolist()
 
 
 class Reranker:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from mt_cli.config.schema import DecodingConfig
 from mt_cli.data.batching import pad_ids
@@ -97,6 +98,10 @@ class Engine(ABC):
         Heads are averaged in the last layer but one, whose cross-attention aligns best (Garg et al.
         2019). Of several models, the first is used.
         """
+
+    @abstractmethod
+    def token_log_probs(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[list[float]]:
+        """The log-probability of each id of `hyps`, and then of `</s>`, given those before it."""
 
     def align(
         self, sources: Sequence[Ids], hyps: Sequence[Ids], among: Sequence[Sequence[int]]
@@ -327,12 +332,25 @@ class Searcher(Engine):
     def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[CrossAttention]:
         """See `Engine`."""
         self.models[0].eval()
+        return self._of_pairs(self._cross_attention, sources, hyps)
+
+    def token_log_probs(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[list[float]]:
+        """See `Engine`."""
+        work = partial(token_log_probs, self.models, runtime=self.runtime)
+        return self._of_pairs(work, sources, hyps)
+
+    def _of_pairs(
+        self,
+        work: Callable[[list[tuple[Ids, Ids]]], list[Found]],
+        sources: Sequence[Ids],
+        hyps: Sequence[Ids],
+    ) -> list[Found]:
+        """What `work` finds for each pair of a source and a hypothesis, in batches."""
         pairs = list(zip(sources, hyps, strict=True))
         longer = [max(pair, key=len) for pair in pairs]
-        found: dict[int, CrossAttention] = {}
+        found: dict[int, Found] = {}
         for batch in self._batches(longer, hyps_each=1, workers=1):
-            of_batch = in_halves(self._cross_attention, [pairs[i] for i in batch])
-            found.update(zip(batch, of_batch, strict=True))
+            found.update(zip(batch, in_halves(work, [pairs[i] for i in batch]), strict=True))
         return [found[i] for i in range(len(pairs))]
 
     def _cross_attention(self, pairs: list[tuple[Ids, Ids]]) -> list[CrossAttention]:
@@ -350,6 +368,29 @@ class Searcher(Engine):
 
     def _with_ends(self, sources: Sequence[Ids]) -> Tensor:
         return pad_ids([np.append(ids, EOS_ID) for ids in sources]).to(self.runtime.device)
+
+
+def token_log_probs(
+    models: Sequence[TranslationModel], pairs: Sequence[tuple[Ids, Ids]], *, runtime: Runtime
+) -> list[list[float]]:
+    """The log-probability of each target's ids and of `</s>`, teacher-forced.
+
+    Probabilities are the mean of the `models`'. Letters: B pairs, S source length, T target length,
+    V target vocabulary.
+    """
+    src_ids = pad_ids([[*src, EOS_ID] for src, _ in pairs]).to(runtime.device)  # (B, S)
+    tgt_in = pad_ids([[BOS_ID, *tgt] for _, tgt in pairs]).to(runtime.device)  # (B, T)
+    tgt_out = pad_ids([[*tgt, EOS_ID] for _, tgt in pairs]).to(runtime.device)  # (B, T)
+    with runtime.limited(), runtime.inference():
+        of_models = []
+        for model in models:
+            logits = model.eval()(src_ids, tgt_in).float().flatten(0, 1)  # (B·T, V)
+            losses = F.cross_entropy(logits, tgt_out.flatten(), reduction="none")  # (B·T,)
+            of_models.append(-losses.view_as(tgt_out))
+        # The mean of the models' probabilities, as `Ensemble` searches with.
+        mean = torch.stack(of_models).logsumexp(0) - math.log(len(models))  # (B, T)
+    rows = mean.cpu().double().tolist()
+    return [row[: len(tgt) + 1] for row, (_, tgt) in zip(rows, pairs, strict=True)]
 
 
 def in_halves(work: Callable[[list[Item]], list[Found]], items: list[Item]) -> list[Found]:

@@ -5,13 +5,15 @@ The commands, and validation while training, all translate through it.
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import chain, islice
+from functools import cached_property, partial
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
+
+import numpy as np
 
 from mt_cli.config.schema import Backend, Device
 from mt_cli.decoding import Hyp, Ids
@@ -200,11 +202,13 @@ class Translator:
         *,
         n_best: int = 1,
         with_alignment: bool = False,
+        with_words: bool = False,
         on_progress: OnProgress | None = None,
     ) -> list[list[Translation]]:
         """The `n_best` best translations of each of `lines`, the best first.
 
-        What is no word of any language is copied. `on_progress` is called as in `translate`.
+        `with_words` tells how sure the model is of each word, by its log-probability. What is no
+        word of any language is copied. `on_progress` is called as in `translate`.
 
         Raises:
             UsageError: `n_best` is no number from 1, or more than the beams.
@@ -214,7 +218,11 @@ class Translator:
         if n_best > self.engine.config.beam_size and not self.engine.config.temperature:
             raise UsageError(f"{n_best} translations a line need --beam-size {n_best}")
         return self._translations(
-            lines, n_best=n_best, with_alignment=with_alignment, on_progress=on_progress
+            lines,
+            n_best=n_best,
+            with_alignment=with_alignment,
+            with_words=with_words,
+            on_progress=on_progress,
         )
 
     def _translations(
@@ -224,6 +232,7 @@ class Translator:
         n_best: int,
         is_detailed: bool = True,
         with_alignment: bool = False,
+        with_words: bool = False,
         on_progress: OnProgress | None = None,
     ) -> list[list[Translation]]:
         """Read, split, search, detokenize, join; without details, translations have only a text."""
@@ -240,19 +249,55 @@ class Translator:
         repeated = [part for part in parts for _ in range(n_best)]
         hyps = list(chain.from_iterable(hyps_of_parts))
         texts = self._detokenize(repeated, [hyp.ids for hyp in hyps])
-        translations: Iterator[Translation] = (Translation(text, 0.0) for text in texts)
+        translations = [Translation(text, 0.0) for text in texts]
         if is_detailed:
-            found = self._detailed(repeated, hyps, texts, with_alignment=with_alignment)
-            translations = iter(found)
+            translations = self._detailed(
+                repeated, hyps, texts, with_alignment=with_alignment, with_words=with_words
+            )
         space = sentence_space(self._tokenizers.options.tgt_lang)
         joined_lines = []
+        begin = 0
         for source, parts_of_line in zip(sources, parts_of_lines, strict=True):
-            of_parts = [list(islice(translations, n_best)) for _ in parts_of_line]
-            ranked = [joined(of_rank, space=space) for of_rank in zip(*of_parts, strict=True)]
-            ranked = ranked or [Translation("", 0.0)] * n_best
-            joined_lines.append([replace(each, text=source.around(each.text)) for each in ranked])
+            end = begin + n_best * len(parts_of_line)
+            of_line = []
+            for rank in range(n_best):
+                of_rank = slice(begin + rank, end, n_best)
+                whole = joined(translations[of_rank], space=space)
+                place_of = partial(self._place_of, repeated[of_rank], hyps[of_rank], texts[of_rank])
+                of_line.append(replace(whole, text=source.around(whole.text, place_of)))
+            joined_lines.append(of_line)
+            begin = end
         self._count_numbers(sources, [of_line[0].text for of_line in joined_lines])
         return joined_lines
+
+    def _place_of(
+        self, parts: Sequence[Part], hyps: Sequence[Hyp], texts: Sequence[str], place: int
+    ) -> int:
+        """After how many words of a translation stands what stands after `place` source words.
+
+        It parts the translation as the source is parted: fewest tokens attend to what is on the
+        other side.
+        """
+        done = 0
+        for part, hyp, text in zip(parts, hyps, texts, strict=True):
+            words = part.text.split()
+            num_translated = len(text.split())
+            if 0 < place < len(words):
+                (aligned,) = self.engine.align([part.ids], [hyp.ids], [range(len(part.ids))])
+                (before,) = self._tokenizers.encode([" ".join(words[:place])], "src")
+                tgt = self._tokenizers.tgt
+                ends = [t for t, token_id in enumerate(hyp.ids) if t and tgt.begins_word(token_id)]
+                is_before = np.array(aligned) < len(before)
+                crossing = [
+                    int((~is_before[:t]).sum() + is_before[t:].sum())
+                    for t in (0, *ends, len(hyp.ids))
+                ]
+                return done + min(int(np.argmin(crossing)), num_translated)
+            if place == 0:
+                return done
+            place -= len(words)
+            done += num_translated
+        return done
 
     def _detailed(
         self,
@@ -261,26 +306,44 @@ class Translator:
         texts: Sequence[str],
         *,
         with_alignment: bool,
+        with_words: bool,
     ) -> list[Translation]:
-        """Translations of `parts` with scores, tokens, and perhaps alignments."""
+        """Translations of `parts` with scores, tokens, and perhaps alignments and words."""
+        src_ids = [part.ids for part in parts]
+        tgt_ids = [hyp.ids for hyp in hyps]
         aligned: list[list[int]] = [[] for _ in hyps]
         if with_alignment:
-            src_ids = [part.ids for part in parts]
-            places = [range(len(ids)) for ids in src_ids]
-            aligned = self.engine.align(src_ids, [hyp.ids for hyp in hyps], places)
+            aligned = self.engine.align(src_ids, tgt_ids, [range(len(ids)) for ids in src_ids])
+        log_probs: list[list[float]] = [[] for _ in hyps]
+        if with_words:
+            log_probs = self.engine.token_log_probs(src_ids, tgt_ids)
         found = []
-        for part, hyp, text, places_of_hyp in zip(parts, hyps, texts, aligned, strict=True):
+        for i, hyp in enumerate(hyps):
             found.append(
                 Translation(
-                    text,
+                    texts[i],
                     hyp.score,
                     tokens=tuple(self._tokenizers.tgt.tokens(hyp.ids)),
-                    src_tokens=tuple(self._tokenizers.src.tokens(part.ids)),
-                    alignment=tuple((src, tgt) for tgt, src in enumerate(places_of_hyp)),
+                    src_tokens=tuple(self._tokenizers.src.tokens(src_ids[i])),
+                    alignment=tuple((src, tgt) for tgt, src in enumerate(aligned[i])),
                     log_prob=hyp.log_prob,
+                    words=self._words(hyp.ids, log_probs[i]) if with_words else (),
                 )
             )
         return found
+
+    def _words(self, ids: Ids, log_probs: Sequence[float]) -> tuple[tuple[str, float], ...]:
+        """The words of `ids` (T), each with the sum of its `log_probs` (T+1)."""
+        tgt = self._tokenizers.tgt
+        words: list[list[int]] = []
+        sums: list[float] = []
+        for token_id, log_prob in zip(ids, log_probs, strict=False):
+            if not words or tgt.begins_word(token_id):
+                words.append([])
+                sums.append(0.0)
+            words[-1].append(token_id)
+            sums[-1] += log_prob
+        return tuple(zip(tgt.decode(words), sums, strict=True))
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         """The log-probability of each of `targets` as the translation of its source.
@@ -343,7 +406,7 @@ class Translator:
     def _count_numbers(self, sources: Sequence[Line], translations: Sequence[str]) -> None:
         for source, translation in zip(sources, translations, strict=True):
             self._num_lines += 1
-            if self.changes_a_number(source.around(source.text), translation):
+            if self.changes_a_number(source.original, translation):
                 self._changed_numbers.append(self._num_lines)
 
     def changes_a_number(self, source: str, translation: str) -> bool:

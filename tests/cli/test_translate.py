@@ -188,7 +188,9 @@ def test_score_and_alignment_stand_around_each_translation(workspace: Workspace)
 
 def test_json_holds_all_that_is_known_of_a_line(workspace: Workspace) -> None:
     first, empty, third = records_of(workspace)
-    assert list(third) == ["source", "translation", "score", "n_best", "tokens", "alignment"]
+    assert list(third) == [*empty]
+    assert " ".join(each["word"] for each in third["words"]) == third["translation"]
+    assert third["score"] / (len(third["tokens"]["translation"]) + 1) == third["mean_log_prob"] < 0
     assert third["source"] == "Ein Mann schläft auf einer Bank."
     tokens = third["tokens"]
     assert "".join(tokens["translation"]).replace("▁", " ").strip() == third["translation"]
@@ -203,6 +205,8 @@ def test_json_holds_all_that_is_known_of_a_line(workspace: Workspace) -> None:
         "n_best": [{"translation": "", "score": 0.0}],
         "tokens": {"source": [], "translation": []},
         "alignment": [],
+        "mean_log_prob": 0.0,
+        "words": [],
     }
 
 

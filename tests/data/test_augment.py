@@ -11,6 +11,7 @@ from mt_cli.data.encoded import lines_path
 from mt_cli.data.noise import NoisyPairs
 from mt_cli.data.prepare import prepare_corpus
 from mt_cli.data.prepared import open_prepared
+from mt_cli.text.numbers import changes_a_number
 
 NUM_PAIRS = 60
 
@@ -84,3 +85,14 @@ def test_nothing_is_copied_of_a_pair_that_is_left_out(tmp_path: Path) -> None:
     assert all(src == tgt and all(int(each) % 5 for each in src) for src, tgt in numbers)
     lowered = {pair for pair in made if pair[0].islower()}
     assert lowered <= set(everything)  # the same ones as before
+
+
+def test_numbers_are_others_and_the_same_on_both_sides(tmp_path: Path) -> None:
+    found = copies(tmp_path, numbers=1.0)
+    assert len(found) == NUM_PAIRS - 2  # of 0 and 1, a noun may have another form
+    values = []
+    for src, tgt in found:
+        assert not changes_a_number(src, tgt, src_lang="de", tgt_lang="en")
+        values.append(re.sub(r"\D", "", src))
+    assert len(set(values)) > NUM_PAIRS / 2
+    assert set(map(len, values)) == set(range(1, 7))

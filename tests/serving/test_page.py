@@ -1,6 +1,7 @@
 """The page of `mt-cli serve` in a browser, by keyboard."""
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -55,10 +56,13 @@ def test_what_is_typed_is_translated_and_its_words_are_linked(
     browser.type(first)
     browser.wait_for(target_is(translator.translate([first])[0]))
     browser.wait_for("document.querySelectorAll('#words-target button').length > 0")
+    ((best,),) = translator.translate_n_best([first], with_alignment=True, with_words=True)
+    doubted = [word for word, log_prob in best.words if log_prob < math.log(0.5)]
+    browser.wait_for(f"document.querySelectorAll('#target u').length === {len(doubted)}")
+    assert texts(browser, "#target u") == doubted
     browser.press("Tab")  # to Copy
     browser.press("Tab")  # to the first word
     browser.press("Enter")
-    ((best,),) = translator.translate_n_best([first], with_alignment=True)
     linked = [best.src_tokens[src].strip("▁") for src, tgt in best.alignment if tgt == 0]
     assert texts(browser, "#words-source .linked") == linked
     assert browser.value("document.activeElement.getAttribute('aria-pressed')") == "true"

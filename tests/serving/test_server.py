@@ -65,6 +65,22 @@ def test_lists_alternatives_and_languages_are_answered(
     assert len(answer["detectedLanguage"]) == len(known)
 
 
+def test_how_sure_the_model_is_stands_beside_the_translation(
+    served: Served, translator: Translator, known: list[str]
+) -> None:
+    text = f"{known[0]}\n\n{known[1]}"
+    plain, answer = served.translate(text), served.translate(text, confidence=True)
+    confidence = answer[1].pop("confidence")
+    assert answer == plain
+    found = translator.translate_n_best(text.split("\n"), with_words=True)
+    for (best,), of_line in zip(found, confidence, strict=True):
+        assert of_line["meanLogProb"] == pytest.approx(best.mean_log_prob, abs=1e-4)
+        assert [each["word"] for each in of_line["words"]] == [word for word, _ in best.words]
+        log_probs = [log_prob for _, log_prob in best.words]
+        assert [each["logProb"] for each in of_line["words"]] == pytest.approx(log_probs, abs=1e-4)
+    assert served.translate([text], confidence="1")[1]["confidence"] == [confidence]
+
+
 def test_the_client_of_libretranslate_works(
     served: Served, translator: Translator, known: list[str]
 ) -> None:

@@ -1,5 +1,6 @@
 """Noise: hand-worked cases, and what no noise may do to any text."""
 
+import re
 from random import Random
 
 import pytest
@@ -7,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt_cli.config.schema import NoiseKind
-from mt_cli.data.noise import NOISES, make_noise, noisy_test_set
+from mt_cli.data.noise import NOISES, make_noise, noisy_test_set, with_another_number
+from mt_cli.text.numbers import changes_a_number
 
 SENTENCE = "Zwei Männer stehen früh auf der Straße."
 
@@ -69,3 +71,50 @@ def test_joined_test_set_stays_parallel() -> None:
     assert refs == ["A dog barks. Two apples.", "The man sleeps."]
     _, refs = noisy_test_set(["a", "b"], ["狗。", "猫。"], "join", src_lang="de", tgt_lang="zh")
     assert refs == ["狗。猫。"]
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "expected"),
+    [
+        ("Zwei Hunde laufen.", "Two dogs run.", r"\d[\d.]* Hunde laufen\. \| \d[\d,]* dogs run\."),
+        (
+            "Tor für die 12!",
+            "Goal for number 12!",
+            r"Tor für die [\d.]+! \| Goal for number [\d,]+!",
+        ),
+        (
+            "Er hat 12 Hunde.",
+            "He has twelve dogs.",
+            r"Er hat [\d.]+ Hunde\. \| He has [\d,]+ dogs\.",
+        ),
+        ("Zwei Hunde, drei Katzen.", "Two dogs, three cats.", None),
+        ("Zwei Hunde.", "Both dogs.", None),
+        ("Es ist 3,50 lang.", "It is 3.50 long.", None),
+        ("Um 9 Uhr.", "At 10.", None),
+    ],
+)
+def test_another_number_takes_the_place_of_the_same_one(
+    src: str, tgt: str, expected: str | None
+) -> None:
+    for seed in range(50):
+        changed = with_another_number(src, tgt, "de", "en", Random(seed))
+        if expected is None:
+            assert changed == (src, tgt)
+            continue
+        assert re.fullmatch(expected, " | ".join(changed))
+        assert not changes_a_number(*changed, src_lang="de", tgt_lang="en")
+
+
+def test_some_sentences_without_a_number_get_one_before_their_end() -> None:
+    pair = ("Ein Hund schläft.", "A dog sleeps.")
+    made = [with_another_number(*pair, "de", "en", Random(seed)) for seed in range(400)]
+    changed = [each for each in made if each != pair]
+    assert 60 < len(changed) < 140
+    for src, tgt in changed:
+        assert re.fullmatch(r"Ein Hund schläft (um|für|im) .*\d.*\.", src)
+        assert re.fullmatch(r"A dog sleeps (at|for|in) .*\d.*\.", tgt)
+        assert not changes_a_number(src, tgt, src_lang="de", tgt_lang="en")
+    assert with_another_number("Un chien dort.", "A dog sleeps.", "fr", "en", Random(1)) == (
+        "Un chien dort.",
+        "A dog sleeps.",
+    )

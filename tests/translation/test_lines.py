@@ -4,7 +4,15 @@ import time
 
 import pytest
 
-from mt_cli.translation.lines import ADDRESS, Line, Translation, has_words, joined, read_line
+from mt_cli.translation.lines import (
+    ADDRESS,
+    Copied,
+    Line,
+    Translation,
+    has_words,
+    joined,
+    read_line,
+)
 
 DOG = Translation("A dog.", -1.5, ("A", "dog", "."), ("Ein", "Hund", "."), ((0, 0), (1, 1), (2, 2)))
 CAT = Translation("Cats!", -0.5, ("Cats", "!"), ("Die", "Katzen", "hier", "!"), ((1, 0), (3, 1)))
@@ -22,7 +30,7 @@ def test_places_in_later_parts_follow_those_of_earlier_ones() -> None:
 
 def test_symbols_that_the_vocabulary_has_are_translated() -> None:
     line = read_line("Ein → Hund 😀", knows=lambda copied: copied == "→")
-    assert line == Line("Ein → Hund", after="😀")
+    assert line == Line("Ein → Hund 😀", "Ein → Hund", (Copied("😀", 3),))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +63,53 @@ def test_marks_of_the_sentence_are_no_part_of_an_address(text: str, expected: li
 
 
 @pytest.mark.parametrize(
-    "piece", ["@", "a@b.", "漢", "www.", "😀", "(http://a", "<a@b.c", '"', "a://(", "a://x)"]
+    ("text", "rest"),
+    [
+        ("Hallo {name}, komm.", "Hallo, komm."),
+        ("{name}, komm.", "komm."),
+        ("Zeile eins\\nZeile zwei", "Zeile eins Zeile zwei"),
+        ("Ein <b>Hund</b> läuft.", "Ein Hund läuft."),
+        ('Ein <x id="2"/> Hund.', "Ein Hund."),
+        ("Von %1$s bis %s: {{x}} und ${y}.", "Von bis: und."),
+        ("Ein Hund %(name)s!", "Ein Hund!"),
+        ("Zu 100 % sicher, 50%der Leute.", None),
+        ("C:\\neu ist ein Ordner.", None),
+        ("Ist 3 < 4 und 5 > 2?", None),
+        ("(Ein Hund) [läuft] {im Park}.", None),
+    ],
+)
+def test_placeholders_are_left_out_and_come_back_where_they_were(
+    text: str, rest: str | None
+) -> None:
+    line = read_line(text, knows=lambda _: False)
+    assert line.text == (text if rest is None else rest)
+    assert line.around(line.text, lambda place: place) == text
+
+
+def test_placeholders_go_where_their_neighbours_went() -> None:
+    line = read_line("Ein <b>Hund</b> läuft, {name}.", knows=lambda _: False)
+    places = {1: 0, 2: 1, 3: 4}
+    found = line.around("Dog is running fast.", places.__getitem__)
+    assert found == "<b>Dog</b> is running fast {name}."
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "@",
+        "a@b.",
+        "漢",
+        "www.",
+        "😀",
+        "(http://a",
+        "<a@b.c",
+        '"',
+        "a://(",
+        "a://x)",
+        "{",
+        "<a ",
+        "%1",
+    ],
 )
 def test_a_long_word_takes_linear_time(piece: str) -> None:
     text = piece * (20_000 // len(piece))

@@ -19,6 +19,7 @@ from mt_cli.config.schema import TokenizerConfig
 from mt_cli.model.model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID
 from mt_cli.translation.scorer import PairScorer
+from mt_cli.translation.searcher import token_log_probs
 from mt_cli.translation.translator import Translator
 
 PAIRS = [
@@ -48,16 +49,16 @@ def log_probs(scorer: PairScorer) -> list[float]:
 
 
 @torch.no_grad()
-def log_prob_by_hand(models: Sequence[TranslationModel], source: str, target: str) -> float:
-    """Sum of the logs of the models' mean probability of each token, each from its own pass."""
+def log_probs_by_hand(models: Sequence[TranslationModel], source: str, target: str) -> list[float]:
+    """Logs of the models' mean probability of each token and of `</s>`, each from its own pass."""
     (src,), (tgt,) = TOKENIZERS.src.encode([source]), TOKENIZERS.tgt.encode([target])
     src_ids = torch.tensor([[*src, EOS_ID]])
-    total = 0.0
+    found = []
     for length, wanted in enumerate([*tgt, EOS_ID]):
         prefix = torch.tensor([[BOS_ID, *tgt[:length]]])
         logits = torch.stack([model(src_ids, prefix)[0, -1] for model in models])
-        total += math.log(float(logits.double().softmax(-1).mean(0)[wanted]))
-    return total
+        found.append(math.log(float(logits.double().softmax(-1).mean(0)[wanted])))
+    return found
 
 
 @pytest.mark.parametrize("models", [MODELS[:1], MODELS], ids=["one model", "ensemble"])
@@ -65,8 +66,14 @@ def log_prob_by_hand(models: Sequence[TranslationModel], source: str, target: st
 def test_score_is_the_log_of_the_translations_probability_in_any_batch(
     models: list[TranslationModel], batch_size: int
 ) -> None:
-    expected = [log_prob_by_hand(models, *pair) for pair in PAIRS]
+    expected = [sum(log_probs_by_hand(models, *pair)) for pair in PAIRS]
     assert log_probs(scorer_of(*models, batch_size=batch_size)) == pytest.approx(expected, abs=1e-4)
+
+
+def test_each_token_has_its_probability_after_those_before_it() -> None:
+    ids = list(zip(TOKENIZERS.src.encode(SOURCES), TOKENIZERS.tgt.encode(TARGETS), strict=True))
+    for pair, found in zip(PAIRS, token_log_probs(MODELS, ids, runtime=CPU), strict=True):
+        assert found == pytest.approx(log_probs_by_hand(MODELS, *pair), abs=1e-4)
 
 
 def test_empty_line_is_certainly_translated_by_an_empty_one() -> None:
