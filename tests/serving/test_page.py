@@ -13,7 +13,7 @@ from workspace import Workspace
 from mt_cli import Translator
 
 pytestmark = [pytest.mark.processes, needs_browser]
-HOSTILE = "<img src=x onerror=\"document.title='broken'\"> & </textarea><script>1</script>"
+HOSTILE = "Ein Hund <img src=x onerror=\"document.title='broken'\"> & </textarea><script>1</script>"
 
 
 @pytest.fixture(scope="module")
