@@ -188,13 +188,13 @@ def read_line(text: str, *, knows: Callable[[str], bool]) -> Line:
 
 
 def read_words_in_capitals(text: str, reading: CapitalsReading) -> str:
-    """`text` in another case, if its words are in capitals; addresses keep theirs."""
-    words = ADDRESS.sub(" ", text)
+    """`text` in another case, if its words are in capitals; what may be copied keeps its own."""
+    words = COPIED.sub(" ", text)
     if read_capitals(words, reading) == words:
         return text
     read = ""
     end = 0
-    for found in ADDRESS.finditer(text):
+    for found in COPIED.finditer(text):
         read += in_case(text[end : found.start()], reading) + found[0]
         end = found.end()
     return read + in_case(text[end:], reading)

@@ -261,6 +261,7 @@ def test_lines_without_words_are_copied(translator: Translator, line: str) -> No
         ("Ein Hund schläft. 😀", "Ein Hund schläft.", "{} 😀"),
         ("→ Ein Hund schläft.", "Ein Hund schläft.", "→ {}"),
         ("EIN HUND, HTTPS://A.DE/ABC", "EIN HUND,", "{} HTTPS://A.DE/ABC"),
+        ("EIN HUND %S", "EIN HUND", "{} %S"),
     ],
 )
 def test_addresses_and_symbols_that_a_model_cannot_know_are_copied(
