@@ -211,14 +211,12 @@ def _build(
     for name, text in corpus.items():
         learns = name == TRAIN and given is None
         scanned[name] = scan_split(
-            text, name, data, keeps_pairs=learns, may_be_empty=shard is not None, workers=workers
+            text, name, data, keeps_pairs=learns, is_whole=shard is None, workers=workers
         )
     noisy = NoisyPairs.of(corpus, data, {name: each.drops for name, each in scanned.items()})
     if noisy is not None:
         parts[AUGMENT] = noisy
-        scanned[AUGMENT] = scan_split(
-            noisy, AUGMENT, data, may_be_empty=shard is not None, workers=workers
-        )
+        scanned[AUGMENT] = scan_split(noisy, AUGMENT, data, is_whole=shard is None, workers=workers)
     options = text_options(data)
     if given is None:
         tokenizers = learn_tokenizers(scanned[TRAIN].pairs, config.tokenizer, options)
@@ -249,7 +247,7 @@ def _build(
             end = begin + scanned[part].lines - dropped.total()
             if name == TRAIN and begin == end and shard is None:
                 raise DataError(f"{parts[part]}: every training pair was dropped: {dict(dropped)}")
-            splits[part] = _report(split, begin, end, part, dropped, scanned)
+            splits[part] = _report(split.between(begin, end), part, dropped, scanned)
             begin = end
     report = CorpusReport(
         src_vocab_size=tokenizers.src.vocab_size,
@@ -286,13 +284,11 @@ def _write_hashes(folder: Path, scanned: Mapping[str, SplitStatistics]) -> None:
 
 def _report(
     split: EncodedSplit,
-    begin: int,
-    end: int,
     part: str,
     dropped: Counter[str],
     scanned: Mapping[str, SplitStatistics],
 ) -> SplitReport:
-    """The report on a `part`, whose pairs are `begin` to `end` - 1 of `split`."""
+    """The report on a `part`, whose pairs are `split`."""
     statistics = scanned[part]
     src_in_train = None
     pairs_in_train = None
@@ -306,14 +302,14 @@ def _report(
         pairs_in_train = count_common(statistics.pair_hashes, [each.pair_hashes for each in known])
     return SplitReport(
         lines=statistics.lines,
-        pairs=end - begin,
+        pairs=len(split),
         dropped=dict(sorted(dropped.items())),
         invalid_utf8=statistics.invalid,
         duplicates=len(statistics.pair_hashes) - len(np.unique(statistics.pair_hashes)),
         src_in_train=src_in_train,
         pairs_in_train=pairs_in_train,
-        src=SideReport.of(split.src, begin, end),
-        tgt=SideReport.of(split.tgt, begin, end),
+        src=SideReport.of(split.src),
+        tgt=SideReport.of(split.tgt),
     )
 
 

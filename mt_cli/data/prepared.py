@@ -67,17 +67,16 @@ class SideReport(BaseModel):
     """Percentiles of tokens per line: half of the lines have at most `lengths["50"]`."""
 
     @staticmethod
-    def of(sentences: Sentences, begin: int, end: int) -> "SideReport":
-        """Lengths and unknown tokens of the lines `begin` to `end` - 1 of one encoded file."""
-        ((all_ids, all_offsets),) = sentences.arrays
-        offsets = all_offsets[begin : end + 1]
+    def of(sentences: Sentences) -> "SideReport":
+        """Lengths and unknown tokens of encoded lines, in one array."""
+        ((all_ids, offsets),) = sentences.arrays
         ids = all_ids[offsets[0] : offsets[-1]]
         places = range(0, len(ids), IDS_TOGETHER)
         unknown = sum(int((ids[i : i + IDS_TOGETHER] == UNK_ID).sum()) for i in places)
         # "higher" gives a length that some line has, never one between two.
         found = [0] * len(PERCENTILES)
-        if end > begin:
-            found = np.percentile(np.diff(offsets), PERCENTILES, method="higher").tolist()
+        if len(sentences):
+            found = np.percentile(sentences.lengths, PERCENTILES, method="higher").tolist()
         return SideReport(
             tokens=len(ids),
             unknown=unknown,
@@ -202,7 +201,7 @@ class Manifest(BaseModel):
     """Of the pairs of `train`."""
     shard: str | None = None
     """Which share of the training text this is, such as 3/16; None is all of it."""
-    shards: list[Annotated[str, Field(pattern=SHARD)]] = []
+    shards: list[Annotated[str, Field(pattern=rf"^{SHARD.pattern}$")]] = []
     """Folders of which each has a share of `train`; without any, this one has it."""
     num_sentences: dict[str, int] = {}
     """Of a shard: about as many training lines, by how many sentences they have."""

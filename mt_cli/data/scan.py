@@ -86,7 +86,7 @@ def scan_split(
     data: DataConfig,
     *,
     keeps_pairs: bool = False,
-    may_be_empty: bool = False,
+    is_whole: bool = True,
     workers: int,
 ) -> SplitStatistics:
     """Read `split` once, holding only sorted hashes, counts, drops and perhaps a sample of it.
@@ -94,7 +94,7 @@ def scan_split(
     `[data.filter]` leaves pairs out of what is trained on.
 
     Raises:
-        DataError: it is empty, which a part of a corpus `may_be`.
+        DataError: it is empty, and not a share that may be empty, but `is_whole`.
     """
     filtered = data.filter if is_trained_on(name) else FilterConfig()
     job = partial(
@@ -133,9 +133,9 @@ def scan_split(
             name,
             whole.invalid,
         )
-    if not whole.lines and not may_be_empty:
+    if is_whole and not whole.lines:
         raise DataError(f"{split}: empty; '{name}' needs at least one line")
-    if is_trained_on(name) and whole.drops.all() and not may_be_empty:
+    if is_whole and is_trained_on(name) and whole.drops.all():
         raise DataError(f"{split}: every pair of '{name}' is left out: {dict(whole.dropped())}")
     return whole
 

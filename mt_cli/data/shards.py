@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -265,7 +266,7 @@ def _joined_inputs(shards: Sequence[Prepared]) -> dict[str, str]:
 def _joined_report(shards: Sequence[Prepared]) -> CorpusReport:
     """The report on all shards; in percentiles of lengths, the longest of any shard."""
     reports = [shard.report() for shard in shards]
-    names = dict.fromkeys(name for report in reports for name in report.splits)
+    names = dict.fromkeys(chain.from_iterable(report.splits for report in reports))
     splits = {}
     for name in names:
         parts = [report.splits[name] for report in reports if name in report.splits]

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -165,10 +166,13 @@ def _whole_texts(of_lines: Sequence[Sequence[Translation]]) -> list[str]:
     return ["\n".join(each.text for each in of_rank) for of_rank in ranks]
 
 
-def _confidence(translation: Translation) -> dict[str, object]:
-    """How sure the model is of a line, on average a token, and of each word."""
-    words = [{"word": word, "logProb": log_prob} for word, log_prob in translation.words]
-    return {"meanLogProb": translation.mean_log_prob, "words": words}
+def _confidences(of_lines: Sequence[Sequence[Translation]]) -> list[dict[str, object]]:
+    """How sure the model is of each line's best translation, a token on average, and each word."""
+    found: list[dict[str, object]] = []
+    for best, *_ in of_lines:
+        words = [{"word": word, "logProb": log_prob} for word, log_prob in best.words]
+        found.append({"meanLogProb": best.mean_log_prob, "words": words})
+    return found
 
 
 def _json(content: object, *, status: int = 200, **headers: str) -> Response:
@@ -226,8 +230,8 @@ class _Api:
             raise HTTPException(400, f"at most {MAX_ALTERNATIVES} alternatives are given")
         if (given.get("format") or "text") != "text":
             raise HTTPException(400, "only plain text is translated: take the tags out first")
-        wanted = (num_alternatives + 1, str(given.get("confidence")).lower() in ("true", "1"))
-        found = await self._of_texts(request, texts, wanted)
+        says_how_sure = str(given.get("confidence")).lower() in ("true", "1")
+        found = await self._of_texts(request, texts, (num_alternatives + 1, says_how_sure))
         choices = [_whole_texts(of_lines) for of_lines in found]
         is_list = isinstance(given["q"], list)
         best = [of_text[0] for of_text in choices]
@@ -239,8 +243,8 @@ class _Api:
         if num_alternatives:
             others = [of_text[1:] for of_text in choices]
             answer["alternatives"] = others if is_list else others[0]
-        if wanted[1]:
-            sure = [[_confidence(of_line[0]) for of_line in of_lines] for of_lines in found]
+        if says_how_sure:
+            sure = [_confidences(of_lines) for of_lines in found]
             answer["confidence"] = sure if is_list else sure[0]
         if given.get("source") == "auto":
             detected = [await self._detected(text) for text in texts]
@@ -254,7 +258,7 @@ class _Api:
         lines_of_texts = [text.split("\n") for text in texts]
         lines = [line for of_text in lines_of_texts for line in of_text]
         found = iter(await self._translated(request, lines, wanted))
-        return [[next(found) for _ in of_text] for of_text in lines_of_texts]
+        return [list(islice(found, len(of_text))) for of_text in lines_of_texts]
 
     async def _translated(
         self, request: Request, lines: list[str], wanted: Wanted
@@ -275,7 +279,7 @@ class _Api:
                 "source": best.src_tokens,
                 "translation": best.tokens,
                 "alignment": best.alignment,
-                **_confidence(best),
+                **_confidences([choices])[0],
             }
         )
 

@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections import Counter
+from functools import cache
 
 from mt_cli.text.language import base_language
 
@@ -58,9 +59,7 @@ def whole_numbers(text: str, lang: str) -> list[tuple[int, tuple[int, int]]]:
 
     Of numbers with marks, such as `3,50`, there are none.
     """
-    cardinals = {}
-    for value, words in WORDS.get(base_language(lang), {}).items():
-        cardinals[words.split()[0]] = value
+    cardinals = _cardinals(base_language(lang))
     found = []
     for word in re.finditer(rf"{NUMBER.pattern}|[^\W\d_]+", text):
         value = cardinals.get(word[0].casefold(), 0)
@@ -69,6 +68,12 @@ def whole_numbers(text: str, lang: str) -> list[tuple[int, tuple[int, int]]]:
         if value > 1:
             found.append((value, word.span()))
     return found
+
+
+@cache
+def _cardinals(lang: str) -> dict[str, int]:
+    """The value of each cardinal number that is a word of its own."""
+    return {words.split()[0]: value for value, words in WORDS.get(lang, {}).items()}
 
 
 def _numbers(text: str) -> list[str]:

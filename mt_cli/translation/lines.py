@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from mt_cli.config.schema import CapitalsReading, DecodingConfig
@@ -131,8 +132,6 @@ class Line:
 
     def around(self, translation: str, place_of: Callable[[int], int]) -> str:
         """`translation` with what is copied, after as many words as `place_of` its place says."""
-        if not self.copied:
-            return translation
         words = translation.split()
         found = ""
         done = 0
@@ -224,7 +223,7 @@ def joined(parts: Sequence[Translation], *, space: str) -> Translation:
         src_tokens=tuple(src_tokens),
         alignment=tuple(alignment),
         log_prob=sum(part.log_prob for part in parts),
-        words=tuple(word for part in parts for word in part.words),
+        words=tuple(chain.from_iterable(part.words for part in parts)),
     )
 
 

@@ -263,31 +263,42 @@ class Translator:
             for rank in range(n_best):
                 of_rank = slice(begin + rank, end, n_best)
                 whole = joined(translations[of_rank], space=space)
-                place_of = partial(self._place_of, repeated[of_rank], hyps[of_rank], texts[of_rank])
-                of_line.append(replace(whole, text=source.around(whole.text, place_of)))
+                if source.copied:
+                    place_of = partial(
+                        self._place_of, repeated[of_rank], hyps[of_rank], texts[of_rank], {}
+                    )
+                    whole = replace(whole, text=source.around(whole.text, place_of))
+                of_line.append(whole)
             joined_lines.append(of_line)
             begin = end
         self._count_numbers(sources, [of_line[0].text for of_line in joined_lines])
         return joined_lines
 
     def _place_of(
-        self, parts: Sequence[Part], hyps: Sequence[Hyp], texts: Sequence[str], place: int
+        self,
+        parts: Sequence[Part],
+        hyps: Sequence[Hyp],
+        texts: Sequence[str],
+        alignments: dict[int, list[int]],
+        place: int,
     ) -> int:
         """After how many words of a translation stands what stands after `place` source words.
 
         It parts the translation as the source is parted: fewest tokens attend to what is on the
-        other side.
+        other side. The `alignments` of parts, by number, are kept for the next place.
         """
         done = 0
-        for part, hyp, text in zip(parts, hyps, texts, strict=True):
+        for number, (part, hyp, text) in enumerate(zip(parts, hyps, texts, strict=True)):
             words = part.text.split()
             num_translated = len(text.split())
             if 0 < place < len(words):
-                (aligned,) = self.engine.align([part.ids], [hyp.ids], [range(len(part.ids))])
+                if number not in alignments:
+                    found = self.engine.align([part.ids], [hyp.ids], [range(len(part.ids))])
+                    alignments[number] = found[0]
                 (before,) = self._tokenizers.encode([" ".join(words[:place])], "src")
                 tgt = self._tokenizers.tgt
                 ends = [t for t, token_id in enumerate(hyp.ids) if t and tgt.begins_word(token_id)]
-                is_before = np.array(aligned) < len(before)
+                is_before = np.array(alignments[number]) < len(before)
                 crossing = [
                     int((~is_before[:t]).sum() + is_before[t:].sum())
                     for t in (0, *ends, len(hyp.ids))

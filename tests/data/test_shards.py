@@ -1,5 +1,6 @@
 """Shards: together they are the corpus, and what is not whole or of one piece is not joined."""
 
+import json
 import logging
 import shutil
 from collections import Counter
@@ -224,6 +225,17 @@ def test_an_odd_file_is_a_shard_like_any_other(tmp_path: Path) -> None:
     assert lists(joined.split("train").tgt) == lists(whole.split("train").tgt)
     assert order_of(joined) == order_of(whole)
     assert joined.report().splits["train"].dropped == {"copies": 3}
+
+
+@pytest.mark.parametrize("name", ["../shard-1-of-2", "shard-1-of-2/..", "shard-1-of-2\n"])
+def test_a_manifest_that_leads_out_of_its_folder_is_refused(tmp_path: Path, name: str) -> None:
+    config = config_of(tmp_path, {"train": PAIRS, "val": HELD_OUT})
+    joined = prepare_all(config, tmp_path / "out", 2)
+    document = json.loads((joined.folder / "manifest.json").read_text())
+    document["shards"] = [name]
+    (joined.folder / "manifest.json").write_text(json.dumps(document))
+    with pytest.raises(DataError, match="shards"):
+        open_prepared(joined.folder)
 
 
 def test_a_corpus_of_which_nothing_is_left_is_not_joined(tmp_path: Path) -> None:
