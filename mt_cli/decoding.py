@@ -202,6 +202,17 @@ class SearchState(Protocol):
         ...
 
 
+NONE = -1
+"""No id: what follows a prefix that is shorter than another."""
+
+
+def pad_prefixes(prefixes: Sequence[Ids], device: torch.device) -> Tensor:
+    """What hypotheses begin with, (B, P), with `NONE` after it."""
+    longest = max(map(len, prefixes), default=0)
+    rows = [[*prefix, *[NONE] * (longest - len(prefix))] for prefix in prefixes]
+    return torch.tensor(rows, dtype=torch.long, device=device).view(len(rows), longest)
+
+
 Step = Callable[[Tensor, Any], Tensor]
 """Gives logits (M, N, V) after the latest ids (M, N) of the beams, and advances the state."""
 ChooseNext = Callable[[Tensor, list[Tensor], Tensor], Tensor]
@@ -214,13 +225,15 @@ def greedy_search(
     max_lens: Tensor,
     rules: Rules,
     *,
+    prefixes: Tensor | None = None,
     choose: ChooseNext | None = None,
 ) -> list[list[int]]:
     """Append the likeliest token, or what `choose` returns, until `eos_id` or the limit.
 
     `step` takes the latest ids (M, 1) and the state, and gives logits (M, 1, V), which are
     overwritten. `choose` gets them without the second dimension and has to apply the `rules`.
-    `max_lens` (B,) limits each sentence, `eos_id` not counted. Finished sentences leave the batch
+    `max_lens` (B,) limits each sentence, `eos_id` not counted. Hypotheses begin with `prefixes`,
+    which are shorter than that; see `pad_prefixes`. Finished sentences leave the batch
     once they are more than a few; until then, `choose` gets them too. Returns B id sequences
     without `bos_id` and `eos_id`.
     """
@@ -241,6 +254,9 @@ def greedy_search(
     found = limits.new_full((B, _longest(limits)), rules.eos_id)  # (B, longest)
     for length in range(1, found.shape[1] + 1):
         ids = choose(step(ids.unsqueeze(1), state).squeeze(1), so_far, rows)
+        if prefixes is not None and length <= prefixes.shape[1]:
+            prefix_ids = prefixes[rows, length - 1]
+            ids = ids.where(prefix_ids == NONE, prefix_ids)
         so_far.append(ids)
         has_ended |= ids == rules.eos_id
         if length >= lowest_limit:
@@ -276,6 +292,7 @@ def beam_search(
     rules: Rules,
     *,
     beam_size: int,
+    prefixes: Tensor | None = None,
     length_penalty: float = 0.0,
     n_best: int = 1,
 ) -> list[list[Hyp]]:
@@ -291,27 +308,36 @@ def beam_search(
 
     `step` takes the latest ids (M, N) and the state, which begins with one beam, and gives logits
     (M, N, V). `max_lens` (B,), from 1, limits each sentence, `eos_id` not counted; at its limit a
-    beam ends without `eos_id`. Ids that the `rules` forbid keep their probability; it is not shared
-    among the others. The logits are overwritten. If fewer than `n_best` hypotheses are found, empty
-    ones with a score of minus infinity are added.
+    beam ends without `eos_id`. Hypotheses begin with `prefixes`, which are shorter than their
+    limits (see `pad_prefixes`) and count as certain: log-probabilities are of what follows. Ids
+    that the `rules` forbid keep their probability; it is not shared among the others. The logits
+    are overwritten. If fewer than `n_best` hypotheses are found, empty ones with a score of minus
+    infinity are added.
     """
     search = _Beams(
         max_lens, beam_size=beam_size, alpha=length_penalty, n_best=n_best, eos_id=rules.eos_id
     )
     ids = torch.full_like(max_lens, rules.bos_id).unsqueeze(1)  # (M, 1), then (M, N)
+    if prefixes is None:
+        prefixes = max_lens.new_empty(len(max_lens), 0)
+    shortest_prefix = sum((prefixes != NONE).all(0).tolist())
     forbidden_ids = rules.forbidden_on(max_lens.device)
     check_every = STEPS_BETWEEN_CHECKS[max_lens.device.type]
     for length in range(_longest(max_lens)):
+        num_beams = 1 if length < shortest_prefix else beam_size
         logits = step(ids, state).float().flatten(0, 1)  # (M·N, V)
-        # Each (M·N, beam_size)
+        # Each (M·N, num_beams)
         log_probs, next_ids = top_log_probs(
             logits,
-            beam_size,
+            num_beams,
             forbidden=forbidden_ids,
             banned=rules.repeated_ids(search.hyps),
         )
-        shape = (*ids.shape, beam_size)
-        parents, ids = search.extend(log_probs.view(shape), next_ids.view(shape))
+        log_probs = log_probs.view(*ids.shape, num_beams)
+        next_ids = next_ids.view(*ids.shape, num_beams)
+        if length < prefixes.shape[1]:
+            log_probs, next_ids = _follow(prefixes[search.rows, length], log_probs, next_ids)
+        parents, ids = search.extend(log_probs, next_ids)
         if (length + 1) % check_every == 0:
             kept = search.drop_finished()
             if len(kept) == 0:
@@ -322,6 +348,18 @@ def beam_search(
                 state.select(kept)
         state.reorder(parents)
     return search.best()
+
+
+def _follow(prefix_ids: Tensor, log_probs: Tensor, next_ids: Tensor) -> tuple[Tensor, Tensor]:
+    """`log_probs` and `next_ids` (M, N, K), with `prefix_ids` (M,) as the only choice.
+
+    It is certain. Sentences without a prefix keep theirs.
+    """
+    prefix_ids = prefix_ids.view(-1, 1, 1)
+    certain = torch.full_like(log_probs[0, 0], -torch.inf)  # (K,)
+    certain[0] = 0
+    is_free = prefix_ids == NONE
+    return log_probs.where(is_free, certain), next_ids.where(is_free, prefix_ids)
 
 
 class _Beams:
@@ -335,7 +373,7 @@ class _Beams:
         self._n_best = n_best
         self._alpha = alpha
         self._eos_id = eos_id
-        self._rows = torch.arange(B, device=device)  # (M,): which sentence each is
+        self.rows = torch.arange(B, device=device)  # (M,): which sentence each is
         self._limits = max_lens  # (M,)
         # (M,): beams that have not ended
         self._num_live = torch.full((B,), beam_size, device=device)
@@ -357,15 +395,16 @@ class _Beams:
     def extend(self, log_probs: Tensor, next_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Replace the live beams by their most likely continuations.
 
-        `next_ids` (M, N, beam_size) are the most likely ids after each beam, `log_probs` their
-        log-probabilities. Returns for each new beam the beam that it continues, (M, beam_size), and
-        its new id, (M, beam_size).
+        `next_ids` (M, N, K) are the most likely ids after each beam, as many as new beams are
+        wanted; `log_probs` are their log-probabilities. Returns for each new beam the beam that it
+        continues, (M, K), and its new id, (M, K).
         """
-        beam_size = log_probs.shape[2]
-        total = (self._log_probs.unsqueeze(-1) + log_probs).flatten(1)  # (M, N·beam_size)
-        best, flat_indices = total.topk(beam_size)  # (M, beam_size), the likeliest first
-        self._log_probs = best.masked_fill(self._ranks >= self._num_live.unsqueeze(1), -torch.inf)
-        parents = flat_indices // beam_size
+        K = log_probs.shape[2]
+        total = (self._log_probs.unsqueeze(-1) + log_probs).flatten(1)  # (M, N·K)
+        best, flat_indices = total.topk(K)  # (M, K), the likeliest first
+        is_beyond = self._ranks[:K] >= self._num_live.unsqueeze(1)
+        self._log_probs = best.masked_fill(is_beyond, -torch.inf)
+        parents = flat_indices // K
         ids = next_ids.flatten(1).gather(1, flat_indices)
         so_far = self._ids.gather(1, parents.unsqueeze(-1).expand(-1, -1, self._ids.shape[-1]))
         self._ids = torch.cat([so_far, ids.unsqueeze(-1)], dim=-1)
@@ -374,12 +413,12 @@ class _Beams:
 
     def drop_finished(self) -> Tensor:
         """Drop the sentences that are done; returns the places (M,) of those that are not."""
-        ended, _ = self._ended_scores[self._rows].topk(self._n_best)  # (M, n_best)
+        ended, _ = self._ended_scores[self.rows].topk(self._n_best)  # (M, n_best)
         longest_penalty = wu_length_penalty(self._limits, self._alpha)
         upper_bound = self._log_probs.max(-1).values / longest_penalty  # (M,)
         kept = _compacted_rows(upper_bound > ended[:, -1])
-        if len(kept) < len(self._rows):
-            self._rows = self._rows[kept]
+        if len(kept) < len(self.rows):
+            self.rows = self.rows[kept]
             self._limits = self._limits[kept]
             self._num_live = self._num_live[kept]
             self._log_probs = self._log_probs[kept]
@@ -408,7 +447,7 @@ class _Beams:
         last = self._ended_scores.shape[1] - 1
         slots = (last - 1 - self._num_live).unsqueeze(1) + has_ended.cumsum(1)  # (M, N)
         slots = slots.masked_fill(~has_ended, last)
-        rows = self._rows.unsqueeze(1)
+        rows = self.rows.unsqueeze(1)
         self._ended_ids[rows, slots, :length] = self._ids
         self._ended_log_probs[rows, slots] = self._log_probs
         scores = self._log_probs / wu_length_penalty(length, self._alpha)
@@ -448,6 +487,7 @@ def sample_search(
     max_lens: Tensor,
     rules: Rules,
     *,
+    prefixes: Tensor | None = None,
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
@@ -459,11 +499,13 @@ def sample_search(
     depends on its own draws, not on the rest of the batch. `temperature` divides the logits: below
     1 it prefers likely tokens. `top_k` and `top_p` are as in `sample_ids`. Log-probabilities are
     the model's, as in `beam_search`: neither `rules` nor sampling change them. `length_penalty` is
-    the alpha of `wu_length_penalty`, by which scores are divided.
+    the alpha of `wu_length_penalty`, by which scores are divided. `prefixes` are as in
+    `beam_search`.
     """
     device = max_lens.device
     log_probs = torch.zeros(len(max_lens), device=device)
     is_live = torch.ones(len(max_lens), dtype=torch.bool, device=device)
+    given = torch.zeros_like(max_lens) if prefixes is None else (prefixes != NONE).sum(1)  # (B,)
     mask = rules.masker(device)
 
     def choose(logits: Tensor, so_far: list[Tensor], rows: Tensor) -> Tensor:
@@ -474,11 +516,12 @@ def sample_search(
         scaled = logits / max(temperature, MIN_TEMPERATURE)
         ids = sample_ids(scaled, draws[rows, length], k=top_k, p=top_p)
         added = logits.gather(1, ids.unsqueeze(1)).squeeze(1) - normalizer
-        log_probs[rows] += added.where(is_live[rows] & (length < max_lens[rows]), 0.0)
-        is_live[rows] &= ids != rules.eos_id
+        is_drawn = (given[rows] <= length) & (length < max_lens[rows])
+        log_probs[rows] += added.where(is_live[rows] & is_drawn, 0.0)
+        is_live[rows] &= (ids != rules.eos_id) | (length < given[rows])
         return ids
 
-    hyps = greedy_search(step, state, max_lens, rules, choose=choose)
+    hyps = greedy_search(step, state, max_lens, rules, prefixes=prefixes, choose=choose)
     return [
         Hyp(ids, log_prob / wu_length_penalty(min(len(ids) + 1, limit), length_penalty), log_prob)
         for ids, log_prob, limit in zip(hyps, log_probs.tolist(), max_lens.tolist(), strict=True)

@@ -106,6 +106,7 @@ MODEL_FLAGS = {
 DECODING_FLAGS = {
     "--beam-size": ("decoding.beam_size", "N"),
     "--length-penalty": ("decoding.length_penalty", "A"),
+    "--glossary": ("decoding.glossary", "FILE"),
     **MODEL_FLAGS,
 }
 RARE_DECODING_FLAGS = {
@@ -166,8 +167,9 @@ def settings_given(given: dict[str, object], table: FlagTable) -> list[str]:
             if value and not any(each.startswith(f"{key}=") for each in settings):
                 settings.append(f"{key}{metavar}")
         elif value is not None:
-            # A folder's name stays text, whatever it looks like.
-            text = json.dumps(value, ensure_ascii=False) if metavar == "RUN" else value
+            # A path stays text, whatever it looks like.
+            is_path = metavar in ("RUN", "FILE")
+            text = json.dumps(value, ensure_ascii=False) if is_path else value
             settings = [each for each in settings if not each.startswith(f"{key}=")]
             settings.append(f"{key}={text}")
     return settings

@@ -48,6 +48,9 @@ def translate(
         str | None,
         typer.Option("--text", metavar="TEXT", help="Text to translate in place of a file."),
     ] = None,
+    prefix: Annotated[
+        str, typer.Option("--prefix", metavar="TEXT", help="How each translation begins.")
+    ] = "",
     n_best: Annotated[
         int,
         typer.Option("--n-best", min=1, metavar="N", help="Translations of each line."),
@@ -85,10 +88,11 @@ def translate(
     def translated(lines: Sequence[str], on_progress: Callable[[int], None]) -> list[str]:
         """The lines to write for `lines`."""
         if not is_detailed:
-            return translator.translate(lines, on_progress=on_progress)
+            return translator.translate(lines, prefix=prefix, on_progress=on_progress)
         found = translator.translate_n_best(
             lines,
             n_best=n_best,
+            prefix=prefix,
             with_alignment=as_json or with_alignment,
             with_words=as_json,
             on_progress=on_progress,

@@ -478,6 +478,10 @@ class DecodingConfig(Section):
     """Draw only from the fewest tokens of this probability (Holtzman et al. 2020)."""
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Seed of what is drawn."""
+    glossary: FilePath | None = None
+    """A file of terms that have to be translated as it says: in each line a term, a tab and its
+    translation.
+    """
     rerank_with: FilePath | None = None
     """A run of the other direction that chooses among the beams, of which it wants many."""
     rerank_weights: Numbers = (0.3, 0.25)

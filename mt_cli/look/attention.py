@@ -4,16 +4,20 @@ Letters: S source length, T target length, L layers, H heads.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from mt_cli.errors import UsageError
 from mt_cli.look.figures import PICTURES, Panel, check_ending, write_picture
 from mt_cli.machine.files import write_json
 from mt_cli.model.inside import MapKind, attention_maps
-from mt_cli.translation.translator import TeacherForced, Translator
+from mt_cli.text import BOS_ID, EOS_ID, SPECIALS
+from mt_cli.text.normalize import normalize
+from mt_cli.translation.lines import checked_line
+from mt_cli.translation.translator import Translator
 
 TITLES: Mapping[MapKind, str] = {
     "encoder": "encoder self-attention",
@@ -22,6 +26,68 @@ TITLES: Mapping[MapKind, str] = {
 }
 ENDINGS = (*PICTURES, ".json")
 """Endings of the files that maps can be written to."""
+
+
+@dataclass(frozen=True, eq=False)
+class TeacherForced:
+    """A sentence and a translation, as the model is given them in training: one row each."""
+
+    source: str
+    translation: str
+    src_ids: Tensor = field(repr=False)
+    """(1, S), ending in `</s>`."""
+    tgt_in: Tensor = field(repr=False)
+    """(1, T), beginning with `<s>`."""
+    src_tokens: tuple[str, ...] = field(repr=False)
+    """The token at each of the S source positions."""
+    tgt_tokens: tuple[str, ...] = field(repr=False)
+    """The token at each of the T target positions."""
+    predicted_tokens: tuple[str, ...] = field(repr=False)
+    """The token that is predicted at each of them: the next one."""
+
+    @classmethod
+    def of(cls, translator: Translator, line: str, *, target: str | None = None) -> "TeacherForced":
+        """`line` and a translation as one pass of the model takes them.
+
+        The translation is `target`, or the translator's own. Of a line that is translated in parts,
+        the first is used.
+
+        Raises:
+            UsageError: `line` or `target` is empty, the model cannot take all of it, or it is
+                exported.
+        """
+        model = translator.model
+        tokenizers = translator.tokenizers
+        parts = translator.parts_of(line)
+        if not parts:
+            raise UsageError("the text has no word: there is nothing to look at; give a sentence")
+        src_ids = parts[0].ids
+        is_complete = True
+        if target is None:
+            tgt_ids = translator.engine.search([src_ids], is_scored=False)[0][0].ids
+            (translation,) = translator.detokenize(parts[:1], [tgt_ids])
+            is_complete = len(tgt_ids) < translator.engine.limit(len(src_ids))
+        elif len(parts) > 1:
+            raise UsageError("target: the line is longer than the model takes at once")
+        else:
+            translation = normalize(checked_line(target, name="target"))
+            (tgt_ids,) = tokenizers.encode([translation], "tgt")
+            if not 0 < len(tgt_ids) <= model.longest_sentence:
+                raise UsageError(
+                    f"target: {len(tgt_ids)} tokens, expected 1 to {model.longest_sentence}"
+                )
+        device = next(model.parameters()).device
+        tokens = tokenizers.tgt.tokens(tgt_ids)
+        num_positions = len(tgt_ids) + is_complete  # the last one predicts `</s>`
+        return cls(
+            source=parts[0].text,
+            translation=translation,
+            src_ids=torch.tensor([[*src_ids, EOS_ID]], device=device),
+            tgt_in=torch.tensor([[BOS_ID, *tgt_ids][:num_positions]], device=device),
+            src_tokens=(*tokenizers.src.tokens(src_ids), SPECIALS[EOS_ID]),
+            tgt_tokens=(SPECIALS[BOS_ID], *tokens)[:num_positions],
+            predicted_tokens=(*tokens, SPECIALS[EOS_ID])[:num_positions],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +102,9 @@ class Attention:
     def of(cls, translator: Translator, line: str, *, target: str | None = None) -> "Attention":
         """The attention when `line` is translated as `target`, in fp32.
 
-        By default, `target` is the translator's own translation; see `Translator.teacher_force`.
+        By default, `target` is the translator's own translation; see `TeacherForced.of`.
         """
-        pair = translator.teacher_force(line, target=target)
+        pair = TeacherForced.of(translator, line, target=target)
         maps = attention_maps(translator.model, pair.src_ids, pair.tgt_in)
         return cls(pair, {kind: weights[:, 0].cpu() for kind, weights in maps.items()})
 

@@ -54,9 +54,14 @@ class OneSentenceModel:
         return cls(model, backend.decoder) if model.output.weight.is_cpu else None
 
     def greedy_search(
-        self, src_ids: Tensor, *, limit: int, forbidden_ids: Sequence[int]
+        self,
+        src_ids: Tensor,
+        *,
+        limit: int,
+        forbidden_ids: Sequence[int],
+        prefix: Sequence[int] = (),
     ) -> list[int]:
-        """The likeliest token again and again, until `</s>` or `limit` tokens.
+        """After `prefix` the likeliest token again and again, until `</s>` or `limit` tokens.
 
         For `src_ids` (1, S) it finds what `decoding.greedy_search` finds for a batch.
         """
@@ -64,6 +69,10 @@ class OneSentenceModel:
         caches = self.start(src_ids)
         found: list[int] = []
         token_id = BOS_ID
+        for next_id in prefix:
+            self.step(token_id, caches, position=len(found))
+            token_id = next_id
+            found.append(next_id)
         while len(found) < limit:
             logits = self.step(token_id, caches, position=len(found))
             logits[forbidden] = -math.inf

@@ -240,6 +240,10 @@ class _Api:
             self._model.translator.changes_a_number(*pair) for pair in zip(texts, best, strict=True)
         ]
         answer["changedNumber"] = changed if is_list else changed[0]
+        glossary = self._model.translator.glossary
+        if glossary is not None:
+            missing = [glossary.missing(*pair) for pair in zip(texts, best, strict=True)]
+            answer["missingTerms"] = missing if is_list else missing[0]
         if num_alternatives:
             others = [of_text[1:] for of_text in choices]
             answer["alternatives"] = others if is_list else others[0]

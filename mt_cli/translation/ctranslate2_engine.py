@@ -73,43 +73,52 @@ class CTranslate2Engine(Engine):
         self,
         sources: Sequence[Ids],
         *,
+        prefixes: Sequence[Ids] = (),
         n_best: int = 1,
         is_scored: bool = True,
         on_done: OnDone | None = None,
     ) -> list[list[Hyp]]:
         """See `Engine`."""
         config = self.config
+        prefixes = prefixes or [()] * len(sources)
         if config.beam_size == 1 and not config.temperature and not is_scored:
             # Greedy search never looks ahead, so cutting at the sentence's own limit equals
             # stopping there.
-            results = self._in_batches(sources, limits_together=LIMITS_TOGETHER, on_done=on_done)
+            results = self._in_batches(
+                sources, prefixes, limits_together=LIMITS_TOGETHER, on_done=on_done
+            )
             found = []
-            for ids, result in zip(sources, results, strict=True):
-                hyp = self._ids(result.hypotheses[0])[: self.limit(len(ids))]
+            for ids, prefix, result in zip(sources, prefixes, results, strict=True):
+                hyp = self._ids(result.hypotheses[0])[: self.limit(len(ids), len(prefix))]
                 found.append([Hyp(hyp, 0.0, 0.0)])
             return found
         num_hyps = n_best
         if config.length_penalty and not config.temperature:
             # All beams: the one that CTranslate2 ranks last may be the first by our penalty.
             num_hyps = config.beam_size
-        results = self._in_batches(sources, num_hyps=num_hyps, on_done=on_done)
+        results = self._in_batches(sources, prefixes, num_hyps=num_hyps, on_done=on_done)
         pairs = []
-        for ids, result in zip(sources, results, strict=True):
+        prefix_lengths = []
+        for ids, prefix, result in zip(sources, prefixes, results, strict=True):
             pairs += [(ids, tokens) for tokens in result.hypotheses]
-        scored = iter(self._scored(pairs))
+            prefix_lengths += [len(prefix)] * len(result.hypotheses)
+        scored = iter(self._scored(pairs, prefix_lengths))
         ranked = []
         for result in results:
             hyps = [next(scored) for _ in result.hypotheses]
             ranked.append(sorted(hyps, key=lambda hyp: -hyp.score)[:n_best])
         return ranked
 
-    def _scored(self, pairs: Sequence[tuple[Ids, Sequence[str]]]) -> list[Hyp]:
+    def _scored(
+        self, pairs: Sequence[tuple[Ids, Sequence[str]]], prefix_lengths: Sequence[int]
+    ) -> list[Hyp]:
         """A hypothesis of each pair of a source and tokens, with its probability by the model."""
         hyps = []
-        for (ids, tokens), found in zip(pairs, self._log_probs(pairs), strict=True):
+        of_pairs = zip(pairs, prefix_lengths, self._log_probs(pairs), strict=True)
+        for (ids, tokens), prefix_length, found in of_pairs:
             # The last is `</s>`, which does not end a hypothesis that reached its limit.
-            log_probs = found[: self.limit(len(ids))]
-            log_prob = sum(log_probs)
+            log_probs = found[: self.limit(len(ids), prefix_length)]
+            log_prob = sum(log_probs[prefix_length:])
             divisor = wu_length_penalty(len(log_probs), self.config.length_penalty)
             hyps.append(Hyp(self._ids(tokens), log_prob / divisor, log_prob))
         return hyps
@@ -165,6 +174,7 @@ class CTranslate2Engine(Engine):
     def _in_batches(
         self,
         sources: Sequence[Ids],
+        prefixes: Sequence[Ids],
         *,
         num_hyps: int = 1,
         limits_together: int = 1,
@@ -180,15 +190,17 @@ class CTranslate2Engine(Engine):
                 "sampling_topp": config.top_p or MIN_TOP_P,
             }
         groups: dict[int, list[int]] = {}
-        for place, ids in enumerate(sources):
-            groups.setdefault(self.limit(len(ids)) // limits_together, []).append(place)
+        limits = []
+        for place, (ids, prefix) in enumerate(zip(sources, prefixes, strict=True)):
+            limits.append(self.limit(len(ids), len(prefix)))
+            groups.setdefault(limits[place] // limits_together, []).append(place)
         started: list[tuple[int, AsyncTranslationResult]] = []
         found: dict[int, TranslationResult] = {}
         with self._failures_explained():
             for places in groups.values():
-                limit = max(self.limit(len(sources[i])) for i in places)
                 pending = self._translate(
                     [sources[i] for i in places],
+                    target_prefix=[[self._tgt_tokens[t] for t in prefixes[i]] for i in places],
                     beam_size=1 if drawn else config.beam_size,
                     num_hypotheses=num_hyps,
                     # Without a penalty, its beams stop at the likeliest hypothesis that has ended.
@@ -196,7 +208,7 @@ class CTranslate2Engine(Engine):
                     patience=PATIENCE if config.length_penalty else 1.0,
                     no_repeat_ngram_size=config.no_repeat_ngram,
                     min_decoding_length=0,
-                    max_decoding_length=limit,
+                    max_decoding_length=max(limits[i] for i in places),
                     suppress_sequences=self._forbidden,
                     **drawn,
                 )

@@ -26,6 +26,7 @@ from mt_cli.decoding import (
     Rules,
     beam_search,
     greedy_search,
+    pad_prefixes,
     sample_search,
 )
 from mt_cli.errors import OutOfMemoryError
@@ -70,25 +71,28 @@ class Engine(ABC):
         self.longest_sentence = longest_sentence
         self.lengths = lengths
 
-    def limit(self, src_length: int) -> int:
-        """Most ids of the translation of `src_length` ids."""
+    def limit(self, src_length: int, prefix_length: int = 0) -> int:
+        """Most ids of the translation of `src_length` ids, which begins with so many given ones."""
         factor = self.config.max_len_factor
         if factor is None:
             factor = self.lengths.max_len_factor
-        return min(int(factor * src_length) + self.config.max_len_extra, self.longest_sentence)
+        usual = max(int(factor * src_length), prefix_length) + self.config.max_len_extra
+        return min(usual, self.longest_sentence)
 
     @abstractmethod
     def search(
         self,
         sources: Sequence[Ids],
         *,
+        prefixes: Sequence[Ids] = (),
         n_best: int = 1,
         is_scored: bool = True,
         on_done: OnDone | None = None,
     ) -> list[list[Hyp]]:
         """The `n_best` best hypotheses of each of `sources`, the best first.
 
-        Unless they are to be scored, scores may be 0.
+        They begin with its one of `prefixes`, if there are any, which counts as certain and is
+        shorter than `longest_sentence`. Unless they are to be scored, scores may be 0.
         """
 
     @abstractmethod
@@ -117,6 +121,8 @@ class Engine(ABC):
         return aligned
 
 
+Sentence = tuple[Ids, Ids]
+"""The ids of a source, and those that its translation begins with."""
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 MAX_HYPS = {"cpu": 420, "cuda": 8192, "mps": 8192}
@@ -197,6 +203,7 @@ class Searcher(Engine):
         self,
         sources: Sequence[Ids],
         *,
+        prefixes: Sequence[Ids] = (),
         n_best: int = 1,
         is_scored: bool = True,
         on_done: OnDone | None = None,
@@ -206,14 +213,15 @@ class Searcher(Engine):
         Whole batches side by side keep the cores busier than both working on one: small operations
         are never split, and nobody waits.
         """
+        sentences = list(zip(sources, prefixes or [()] * len(sources), strict=True))
         hyps_each = n_best if self.config.temperature else self.config.beam_size
         workers = self._threads if self.runtime.device.type == "cpu" else 1
         num_numbers = len(sources) * hyps_each * self.models[0].output.weight.shape[1]
         runtime = replace(self.runtime, threads=1) if num_numbers <= FEW_NUMBERS else self.runtime
-        batches = self._batches(sources, hyps_each=hyps_each, workers=workers)
+        batches = self._batches(sentences, hyps_each=hyps_each, workers=workers)
         work = partial(self._search_batch, n_best=n_best, is_scored=is_scored)
         found: list[list[Hyp]] = [[] for _ in sources]
-        results = self._searched(batches, sources, work, workers=workers)
+        results = self._searched(batches, sentences, work, workers=workers)
         with runtime.limited(), closing(results):
             for batch, hyps in results:
                 for i, of_source in zip(batch, hyps, strict=True):
@@ -225,18 +233,18 @@ class Searcher(Engine):
     def _searched(
         self,
         batches: Sequence[list[int]],
-        sources: Sequence[Ids],
-        work: Callable[[list[Ids]], list[list[Hyp]]],
+        sentences: Sequence[Sentence],
+        work: Callable[[list[Sentence]], list[list[Hyp]]],
         *,
         workers: int,
     ) -> Generator[tuple[list[int], list[list[Hyp]]], None, None]:
         """Each batch, and what `work` finds for it, in the order they end."""
         if workers == 1 or len(batches) == 1:
             for batch in batches:
-                yield batch, in_halves(work, [sources[i] for i in batch])
+                yield batch, in_halves(work, [sentences[i] for i in batch])
             return
         futures = {
-            self._pool.submit(in_halves, work, [sources[i] for i in batch]): batch
+            self._pool.submit(in_halves, work, [sentences[i] for i in batch]): batch
             for batch in batches
         }
         try:
@@ -247,21 +255,27 @@ class Searcher(Engine):
                 future.cancel()
             wait(futures)
 
-    def _batches(self, sources: Sequence[Ids], *, hyps_each: int, workers: int) -> list[list[int]]:
-        """The places of all `sources`, like lengths together, which wastes no padding."""
+    def _batches(
+        self, sentences: Sequence[Sentence], *, hyps_each: int, workers: int
+    ) -> list[list[int]]:
+        """The places of all `sentences`, like lengths together, which wastes no padding.
+
+        Those of prefixes come first: until the shortest ends, there is only one beam.
+        """
         device = self.runtime.device.type
         largest = self.config.batch_size
         if not largest:
             largest = min(MAX_SENTENCES[device], max(1, MAX_HYPS[device] // hyps_each))
-        fair_share = math.ceil(len(sources) / workers)
+        fair_share = math.ceil(len(sentences) / workers)
         largest = min(largest, max(MIN_SENTENCES, fair_share))
         smallest = max(MIN_SENTENCES, MIN_HYPS // hyps_each)
         copies = hyps_each if self.config.temperature else 1  # each sample reads its source anew
         # The longest come first, so that memory runs out early.
-        order = sorted(range(len(sources)), key=lambda i: len(sources[i]), reverse=True)
+        lengths = [(len(prefix), len(ids)) for ids, prefix in sentences]
+        order = sorted(range(len(sentences)), key=lengths.__getitem__, reverse=True)
         batches: list[list[int]] = []
         while order:
-            longest = len(sources[order[0]]) + 1
+            longest = max(lengths[i][1] for i in order) + 1
             share = math.ceil(len(order) / workers)
             by_tokens = MAX_TOKENS[device] // (longest * copies)
             count = max(1, min(largest, max(smallest, share), by_tokens))
@@ -269,55 +283,65 @@ class Searcher(Engine):
             order = order[count:]
         return batches
 
-    def _search_batch(self, sources: list[Ids], *, n_best: int, is_scored: bool) -> list[list[Hyp]]:
+    def _search_batch(
+        self, sentences: list[Sentence], *, n_best: int, is_scored: bool
+    ) -> list[list[Hyp]]:
         """The hypotheses of one batch."""
         config = self.config
-        lens = [self.limit(len(ids)) for ids in sources]
+        sources = [ids for ids, _ in sentences]
+        lens = [self.limit(len(ids), len(prefix)) for ids, prefix in sentences]
         if self._model.training:
             self._model.eval()
         with self.runtime.inference():
             if config.temperature:
-                return self._samples(sources, lens, n_best=n_best)
+                return self._samples(sentences, lens, n_best=n_best)
             limits = torch.tensor(lens, device=self.runtime.device)
             src_ids = self._with_ends(sources)
+            prefixes = pad_prefixes([prefix for _, prefix in sentences], self.runtime.device)
             if config.beam_size == 1 and not is_scored:
                 alone = self._for_one_sentence
                 if len(lens) == 1 and alone is not None and not config.no_repeat_ngram:
-                    forbidden_ids = self._rules.forbidden_ids
-                    found = [
-                        alone.greedy_search(src_ids, limit=lens[0], forbidden_ids=forbidden_ids)
-                    ]
-                else:
-                    model = self._model
-                    found = greedy_search(model.step, model.start(src_ids), limits, self._rules)
+                    hyp = alone.greedy_search(
+                        src_ids,
+                        prefix=sentences[0][1],
+                        limit=lens[0],
+                        forbidden_ids=self._rules.forbidden_ids,
+                    )
+                    return [[Hyp(hyp, 0.0, 0.0)]]
+                model = self._model
+                found = greedy_search(
+                    model.step, model.start(src_ids), limits, self._rules, prefixes=prefixes
+                )
                 return [[Hyp(ids, 0.0, 0.0)] for ids in found]
             return beam_search(
                 self._model.step,
                 self._model.start(src_ids),
                 limits,
                 self._rules,
+                prefixes=prefixes,
                 beam_size=config.beam_size,
                 length_penalty=config.length_penalty,
                 n_best=n_best,
             )
 
     def _samples(
-        self, sources: Sequence[Ids], lens: Sequence[int], *, n_best: int
+        self, sentences: Sequence[Sentence], lens: Sequence[int], *, n_best: int
     ) -> list[list[Hyp]]:
-        """`n_best` independent samples of each of `sources`, the highest score first."""
-        repeated = [ids for ids in sources for _ in range(n_best)]
+        """`n_best` independent samples of each of `sentences`, the highest score first."""
+        repeated = [sentence for sentence in sentences for _ in range(n_best)]
         draws = []
-        for place, ids in enumerate(repeated):
+        for place, (ids, _) in enumerate(repeated):
             # By the seed and the sentence alone: neither batches nor other lines matter.
             rng = np.random.default_rng((self.config.seed, place % n_best, *ids))
             draws.append(rng.random(max(lens), dtype=np.float32))
         limits = [each for each in lens for _ in range(n_best)]
         hyps = sample_search(
             self._model.step,
-            self._model.start(self._with_ends(repeated)),
+            self._model.start(self._with_ends([ids for ids, _ in repeated])),
             torch.from_numpy(np.stack(draws)).to(self.runtime.device),
             torch.tensor(limits, device=self.runtime.device),
             self._rules,
+            prefixes=pad_prefixes([prefix for _, prefix in repeated], self.runtime.device),
             temperature=self.config.temperature,
             top_k=self.config.top_k,
             top_p=self.config.top_p,
@@ -347,7 +371,7 @@ class Searcher(Engine):
     ) -> list[Found]:
         """What `work` finds for each pair of a source and a hypothesis, in batches."""
         pairs = list(zip(sources, hyps, strict=True))
-        longer = [max(pair, key=len) for pair in pairs]
+        longer: list[Sentence] = [(max(pair, key=len), ()) for pair in pairs]
         found: dict[int, Found] = {}
         for batch in self._batches(longer, hyps_each=1, workers=1):
             found.update(zip(batch, in_halves(work, [pairs[i] for i in batch]), strict=True))

@@ -6,7 +6,7 @@ The commands, and validation while training, all translate through it.
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
 from os import PathLike
@@ -19,13 +19,14 @@ from mt_cli.config.schema import Backend, Device
 from mt_cli.decoding import Hyp, Ids
 from mt_cli.errors import UsageError
 from mt_cli.runs.run import Run, open_models
-from mt_cli.text import BOS_ID, EOS_ID, SPECIALS, UNK_ID
+from mt_cli.text import UNK_ID
 from mt_cli.text.language import sentence_space
 from mt_cli.text.normalize import normalize
 from mt_cli.text.numbers import changes_a_number
 from mt_cli.text.sentences import split_sentences, split_text
 from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.text.words import JOINER, WordTokenizer, join_words, split_words
+from mt_cli.translation.glossary import Glossary, TermPlacer
 from mt_cli.translation.lines import (
     Line,
     Part,
@@ -42,8 +43,6 @@ from mt_cli.translation.options import DecodingOptions, search_facts, search_nam
 from mt_cli.translation.searcher import Engine
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from mt_cli.model.model import TranslationModel
     from mt_cli.translation.scorer import Reranker
     from mt_cli.translation.searcher import Searcher
@@ -59,24 +58,6 @@ OnProgress = Callable[[int], None]
 """Called now and then with the number of lines that were searched since the last call."""
 
 
-@dataclass(frozen=True, eq=False)
-class TeacherForced:
-    """A sentence and a translation, as the model is given them in training: one row each."""
-
-    source: str
-    translation: str
-    src_ids: "Tensor" = field(repr=False)
-    """(1, S), ending in `</s>`."""
-    tgt_in: "Tensor" = field(repr=False)
-    """(1, T), beginning with `<s>`."""
-    src_tokens: tuple[str, ...] = field(repr=False)
-    """The token at each of the S source positions."""
-    tgt_tokens: tuple[str, ...] = field(repr=False)
-    """The token at each of the T target positions."""
-    predicted_tokens: tuple[str, ...] = field(repr=False)
-    """The token that is predicted at each of them: the next one."""
-
-
 class Translator:
     """Translates sentences with a trained model, or several together, for one thread at a time."""
 
@@ -85,17 +66,22 @@ class Translator:
         engine: Engine,
         tokenizers: Tokenizers,
         *,
+        glossary: Glossary | None = None,
         reranker: "Reranker | None" = None,
         name: str = "a model",
         quiet: bool = False,
     ) -> None:
-        """`engine` searches, and `reranker` chooses among its beams.
+        """`engine` searches, terms are those of `glossary`, `reranker` chooses among its beams.
 
         `name` says in the object's representation where the model is from. `quiet` splits long
         lines without a warning.
         """
         self.engine = engine
-        self._tokenizers = tokenizers
+        self.tokenizers = tokenizers
+        self.glossary = glossary
+        self._term_placer = None
+        if glossary is not None:
+            self._term_placer = TermPlacer(glossary, engine, tokenizers)
         self._reranker = reranker
         self._name = name
         self._level = logging.DEBUG if quiet else logging.WARNING
@@ -138,6 +124,7 @@ class Translator:
         first = models[0]
         config = options.config_of(first)
         checkpoints = options.checkpoints_of(models)
+        glossary = None if config.glossary is None else Glossary.read(config.glossary)
         reranker = None
         if config.rerank_with is not None:
             from mt_cli.translation.scorer import Reranker
@@ -153,7 +140,9 @@ class Translator:
 
             engine = Searcher.load(models, config, options)
         name = " and ".join(str(model.folder) for model in models)
-        translator = cls(engine, first.tokenizers, reranker=reranker, name=name, quiet=quiet)
+        translator = cls(
+            engine, first.tokenizers, glossary=glossary, reranker=reranker, name=name, quiet=quiet
+        )
         folders = [model.folder.resolve() for model in models]
         translator._loaded_from = folders, replace(options, checkpoint=checkpoints)
         return translator
@@ -166,32 +155,45 @@ class Translator:
 
     def __repr__(self) -> str:
         engine = self.engine
-        facts = search_facts(engine.config, self._tokenizers)
+        facts = search_facts(engine.config, self.tokenizers)
         words = [search_name(engine.config, {})]
         words += [f"{key}={value}" for key, value in facts.items()]
         return f"<Translator of {self._name}: {' '.join(words)} on {engine.device}>"
 
     def translate(
-        self, lines: Iterable[str], *, on_progress: OnProgress | None = None
+        self, lines: Iterable[str], *, prefix: str = "", on_progress: OnProgress | None = None
     ) -> list[str]:
         """The translation of each of `lines`, in order; what is no word of any language is copied.
 
-        `on_progress` is called now and then with the number of lines searched since the last call.
+        Each begins with `prefix`, whose last word may go on. `on_progress` is called now and then
+        with the number of lines searched since the last call.
+
+        Raises:
+            UsageError: a translation cannot begin with `prefix`.
         """
         if self._reranker is not None:
-            return self._translate_reranked(self._reranker, lines, on_progress)
-        found = self._translations(lines, n_best=1, is_detailed=False, on_progress=on_progress)
+            return self._translate_reranked(self._reranker, lines, prefix, on_progress)
+        found = self._translations(
+            lines, n_best=1, prefix=prefix, is_detailed=False, on_progress=on_progress
+        )
         return [of_line[0].text for of_line in found]
 
     def _translate_reranked(
-        self, reranker: "Reranker", lines: Iterable[str], on_progress: OnProgress | None
+        self,
+        reranker: "Reranker",
+        lines: Iterable[str],
+        prefix: str,
+        on_progress: OnProgress | None,
     ) -> list[str]:
         sources = self._normalized(lines)
         chosen: list[str] = []
         for begin in range(0, len(sources), RERANKED_TOGETHER):
             portion = sources[begin : begin + RERANKED_TOGETHER]
             candidates = self.translate_n_best(
-                portion, n_best=self.engine.config.beam_size, on_progress=on_progress
+                portion,
+                n_best=self.engine.config.beam_size,
+                prefix=prefix,
+                on_progress=on_progress,
             )
             chosen += reranker.choose(portion, candidates)
         return chosen
@@ -201,6 +203,7 @@ class Translator:
         lines: Iterable[str],
         *,
         n_best: int = 1,
+        prefix: str = "",
         with_alignment: bool = False,
         with_words: bool = False,
         on_progress: OnProgress | None = None,
@@ -208,10 +211,10 @@ class Translator:
         """The `n_best` best translations of each of `lines`, the best first.
 
         `with_words` tells how sure the model is of each word, by its log-probability. What is no
-        word of any language is copied. `on_progress` is called as in `translate`.
+        word of any language is copied. `prefix` and `on_progress` are as in `translate`.
 
         Raises:
-            UsageError: `n_best` is no number from 1, or more than the beams.
+            UsageError: `n_best` is no number from 1, or more than the beams; or as in `translate`.
         """
         if type(n_best) is not int or n_best < 1:
             raise UsageError(f"n_best: expected a whole number from 1, found {n_best!r}")
@@ -220,6 +223,7 @@ class Translator:
         return self._translations(
             lines,
             n_best=n_best,
+            prefix=prefix,
             with_alignment=with_alignment,
             with_words=with_words,
             on_progress=on_progress,
@@ -230,6 +234,7 @@ class Translator:
         lines: Iterable[str],
         *,
         n_best: int,
+        prefix: str,
         is_detailed: bool = True,
         with_alignment: bool = False,
         with_words: bool = False,
@@ -239,22 +244,28 @@ class Translator:
         sources = self._read(lines)
         parts_of_lines = self._split(sources)
         parts = list(chain.from_iterable(parts_of_lines))
+        prefixes = self._prefixes(prefix, parts_of_lines)
         hyps_of_parts = self.engine.search(
             [part.ids for part in parts],
+            prefixes=prefixes,
             n_best=n_best,
             is_scored=is_detailed,
             on_done=counting_lines(parts_of_lines, on_progress),
         )
+        if self._term_placer is not None:
+            hyps_of_parts = self._term_placer.place(
+                parts, hyps_of_parts, prefixes, n_best=n_best, is_scored=is_detailed
+            )
         self._count_cut(parts, hyps_of_parts)
         repeated = [part for part in parts for _ in range(n_best)]
         hyps = list(chain.from_iterable(hyps_of_parts))
-        texts = self._detokenize(repeated, [hyp.ids for hyp in hyps])
+        texts = self.detokenize(repeated, [hyp.ids for hyp in hyps])
         translations = [Translation(text, 0.0) for text in texts]
         if is_detailed:
             translations = self._detailed(
                 repeated, hyps, texts, with_alignment=with_alignment, with_words=with_words
             )
-        space = sentence_space(self._tokenizers.options.tgt_lang)
+        space = sentence_space(self.tokenizers.options.tgt_lang)
         joined_lines = []
         begin = 0
         for source, parts_of_line in zip(sources, parts_of_lines, strict=True):
@@ -271,8 +282,22 @@ class Translator:
                 of_line.append(whole)
             joined_lines.append(of_line)
             begin = end
-        self._count_numbers(sources, [of_line[0].text for of_line in joined_lines])
+        self._count_wrong(sources, [of_line[0].text for of_line in joined_lines])
         return joined_lines
+
+    def _prefixes(self, prefix: str, parts_of_lines: Sequence[Sequence[Part]]) -> list[Ids]:
+        """For each part of a line how its translation begins: with `prefix` if it is the first."""
+        (ids,) = self.tokenizers.encode([checked_line(prefix, name="prefix")], "tgt")
+        if UNK_ID in ids:
+            raise UsageError(f"prefix: the vocabulary lacks a word of {prefix!r}")
+        if len(ids) >= self.engine.longest_sentence:
+            raise UsageError(
+                f"prefix: {len(ids)} tokens, but the model takes {self.engine.longest_sentence}"
+            )
+        prefixes: list[Ids] = []
+        for parts in parts_of_lines:
+            prefixes += [() if number else ids for number, _ in enumerate(parts)]
+        return prefixes
 
     def _place_of(
         self,
@@ -295,8 +320,8 @@ class Translator:
                 if number not in alignments:
                     found = self.engine.align([part.ids], [hyp.ids], [range(len(part.ids))])
                     alignments[number] = found[0]
-                (before,) = self._tokenizers.encode([" ".join(words[:place])], "src")
-                tgt = self._tokenizers.tgt
+                (before,) = self.tokenizers.encode([" ".join(words[:place])], "src")
+                tgt = self.tokenizers.tgt
                 ends = [t for t, token_id in enumerate(hyp.ids) if t and tgt.begins_word(token_id)]
                 is_before = np.array(alignments[number]) < len(before)
                 crossing = [
@@ -334,8 +359,8 @@ class Translator:
                 Translation(
                     texts[i],
                     hyp.score,
-                    tokens=tuple(self._tokenizers.tgt.tokens(hyp.ids)),
-                    src_tokens=tuple(self._tokenizers.src.tokens(src_ids[i])),
+                    tokens=tuple(self.tokenizers.tgt.tokens(hyp.ids)),
+                    src_tokens=tuple(self.tokenizers.src.tokens(src_ids[i])),
                     alignment=tuple((src, tgt) for tgt, src in enumerate(aligned[i])),
                     log_prob=hyp.log_prob,
                     words=self._words(hyp.ids, log_probs[i]) if with_words else (),
@@ -345,7 +370,7 @@ class Translator:
 
     def _words(self, ids: Ids, log_probs: Sequence[float]) -> tuple[tuple[str, float], ...]:
         """The words of `ids` (T), each with the sum of its `log_probs` (T+1)."""
-        tgt = self._tokenizers.tgt
+        tgt = self.tokenizers.tgt
         words: list[list[int]] = []
         sums: list[float] = []
         for token_id, log_prob in zip(ids, log_probs, strict=False):
@@ -375,7 +400,7 @@ class Translator:
         engine = cast("Searcher", self.engine)  # `model` has refused an exported model
         scorer = PairScorer(
             models,
-            self._tokenizers,
+            self.tokenizers,
             runtime=engine.runtime,
             batch_size=engine.config.batch_size,
         )
@@ -386,19 +411,26 @@ class Translator:
     def _start_counting(self) -> None:
         self._num_lines = 0
         self._changed_numbers: list[int] = []  # numbers of these lines, from 1
+        self._without_terms: list[int] = []  # and of those that lack a term of the glossary
         self._num_searched = 0
         self._num_cut = 0  # translations that reached their maximum length
 
     def take_warnings(self) -> list[str]:
         """What looks wrong with the translations since the last call, a sentence each.
 
-        Numbers that were lost or changed; many translations that reached their maximum length.
+        Numbers that were lost or changed; terms of the glossary that are missing; many translations
+        that reached their maximum length.
         """
         warnings = []
         if self._changed_numbers:
             warnings.append(
                 f"{len(self._changed_numbers)} of {self._num_lines} lines lost or changed a "
                 f"number, the first is line {self._changed_numbers[0]}"
+            )
+        if self._without_terms:
+            warnings.append(
+                f"{len(self._without_terms)} of {self._num_lines} lines lack a term of the "
+                f"glossary, the first is line {self._without_terms[0]}"
             )
         if self._num_cut >= FEW_CUT and self._num_cut > SMALL_SHARE_CUT * self._num_searched:
             warnings.append(
@@ -414,15 +446,17 @@ class Translator:
         for part, of_part in zip(parts, hyps, strict=True):
             self._num_cut += len(of_part[0].ids) >= self.engine.limit(len(part.ids))
 
-    def _count_numbers(self, sources: Sequence[Line], translations: Sequence[str]) -> None:
+    def _count_wrong(self, sources: Sequence[Line], translations: Sequence[str]) -> None:
         for source, translation in zip(sources, translations, strict=True):
             self._num_lines += 1
             if self.changes_a_number(source.original, translation):
                 self._changed_numbers.append(self._num_lines)
+            if self.glossary is not None and self.glossary.missing(source.text, translation):
+                self._without_terms.append(self._num_lines)
 
     def changes_a_number(self, source: str, translation: str) -> bool:
         """Whether `translation` lost or changed a number of `source`; see `text.numbers`."""
-        options = self._tokenizers.options
+        options = self.tokenizers.options
         return changes_a_number(
             source, translation, src_lang=options.src_lang, tgt_lang=options.tgt_lang
         )
@@ -436,7 +470,7 @@ class Translator:
 
     @cached_property
     def _source_side(self) -> SourceSide:
-        return SourceSide(self._tokenizers)
+        return SourceSide(self.tokenizers)
 
     # Looking inside
 
@@ -453,49 +487,13 @@ class Translator:
             )
         return self.engine.models[0]
 
-    def teacher_force(self, line: str, *, target: str | None = None) -> TeacherForced:
-        """`line` and a translation as one pass of the model takes them, for looking inside.
-
-        The translation is `target`, or the translator's own. Of a line that is translated in parts,
-        the first is used.
+    def parts_of(self, line: str) -> list[Part]:
+        """`line` as the model takes it: usually one part; none if there is no word in it.
 
         Raises:
-            UsageError: `line` or `target` is empty, the model cannot take all of it, or it is
-                exported.
+            UsageError: it is no str.
         """
-        import torch
-
-        model = self.model
-        parts = self._split(self._read([checked_line(line, name="line")]))[0]
-        if not parts:
-            raise UsageError("the text has no word: there is nothing to look at; give a sentence")
-        src_ids = parts[0].ids
-        is_complete = True
-        if target is None:
-            tgt_ids = self.engine.search([src_ids], is_scored=False)[0][0].ids
-            (translation,) = self._detokenize(parts[:1], [tgt_ids])
-            is_complete = len(tgt_ids) < self.engine.limit(len(src_ids))
-        elif len(parts) > 1:
-            raise UsageError("target: the line is longer than the model takes at once")
-        else:
-            translation = normalize(checked_line(target, name="target"))
-            (tgt_ids,) = self._tokenizers.encode([translation], "tgt")
-            if not 0 < len(tgt_ids) <= model.longest_sentence:
-                raise UsageError(
-                    f"target: {len(tgt_ids)} tokens, expected 1 to {model.longest_sentence}"
-                )
-        device = next(model.parameters()).device
-        tokens = self._tokenizers.tgt.tokens(tgt_ids)
-        num_positions = len(tgt_ids) + is_complete  # the last one predicts `</s>`
-        return TeacherForced(
-            source=parts[0].text,
-            translation=translation,
-            src_ids=torch.tensor([[*src_ids, EOS_ID]], device=device),
-            tgt_in=torch.tensor([[BOS_ID, *tgt_ids][:num_positions]], device=device),
-            src_tokens=(*self._tokenizers.src.tokens(src_ids), SPECIALS[EOS_ID]),
-            tgt_tokens=(SPECIALS[BOS_ID], *tokens)[:num_positions],
-            predicted_tokens=(*tokens, SPECIALS[EOS_ID])[:num_positions],
-        )
+        return self._split(self._read([checked_line(line, name="line")]))[0]
 
     # Text to ids, and back
 
@@ -519,7 +517,7 @@ class Translator:
     def _split(self, lines: Sequence[Line]) -> list[list[Part]]:
         """The parts of each of `lines` that the model can take: usually one; none without words."""
         texts = [line.text for line in lines]
-        encoded = self._tokenizers.encode(texts, "src")
+        encoded = self.tokenizers.encode(texts, "src")
         return [self._parts(text, ids) for text, ids in zip(texts, encoded, strict=True)]
 
     def _parts(self, text: str, ids: list[int]) -> list[Part]:
@@ -528,7 +526,7 @@ class Translator:
             return []
         trained = self.engine.lengths
         longest = self.engine.longest_sentence
-        lang = self._tokenizers.options.src_lang
+        lang = self.tokenizers.options.src_lang
         sentences = split_sentences(text, lang)
         num_sentences = len(sentences)
         is_like_training = num_sentences <= trained.sentences and len(ids) <= trained.src_tokens
@@ -537,12 +535,12 @@ class Translator:
         texts = split_text(
             text,
             lang,
-            num_tokens=lambda part: len(self._tokenizers.encode([part], "src")[0]),
+            num_tokens=lambda part: len(self.tokenizers.encode([part], "src")[0]),
             longest=longest,
             longest_together=min(trained.src_tokens, longest),
             most_together=trained.sentences,
         )
-        if any(len(ids) > longest for ids in self._tokenizers.encode(sentences, "src")):
+        if any(len(ids) > longest for ids in self.tokenizers.encode(sentences, "src")):
             log.log(
                 self._level,
                 "a line of %d tokens has a sentence of more than the model's %d, which is split: "
@@ -551,17 +549,17 @@ class Translator:
                 longest,
                 text,
             )
-        encoded = self._tokenizers.encode(texts, "src")
+        encoded = self.tokenizers.encode(texts, "src")
         parts = []
         for part, part_ids in zip(texts, encoded, strict=True):
             if part_ids:
                 parts.append(Part(part, part_ids[:longest]))
         return parts
 
-    def _detokenize(self, parts: Sequence[Part], hyps: Sequence[list[int]]) -> list[str]:
+    def detokenize(self, parts: Sequence[Part], hyps: Sequence[list[int]]) -> list[str]:
         """The text of each of `hyps`, in which source words stand for what the vocabulary lacks."""
-        src = self._tokenizers.src
-        tgt = self._tokenizers.tgt
+        src = self.tokenizers.src
+        tgt = self.tokenizers.tgt
         texts = tgt.decode(hyps)
         if not self.engine.config.replace_unk:
             return texts

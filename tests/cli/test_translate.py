@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import shlex
 from pathlib import Path
@@ -211,6 +212,18 @@ def test_json_holds_all_that_is_known_of_a_line(workspace: Workspace) -> None:
 
 
 # Options of the search
+
+
+def test_a_glossary_and_a_prefix_are_followed(workspace: Workspace, tmp_path: Path) -> None:
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("schläft\tnods off\n", encoding="utf-8")
+    dog, _, man = lines_of(workspace, "--glossary", terms, "--prefix", "Some")
+    assert dog.startswith("Some")
+    assert re.match(r"Some .*nods off", man)
+    terms.write_text("schläft\n", encoding="utf-8")
+    outcome = translate(workspace, "--glossary", terms)
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert f"{terms}: line 1: " in outcome.err
 
 
 def test_seed_decides_the_samples(workspace: Workspace) -> None:

@@ -16,6 +16,7 @@ from mt_cli.decoding import (
     STEPS_BETWEEN_CHECKS,
     Hyp,
     Rules,
+    pad_prefixes,
     sample_ids,
     sample_search,
 )
@@ -106,10 +107,12 @@ def samples(
 
 
 @torch.no_grad()
-def sample_by_hand(src: list[int], limit: int, draws: Sequence[float]) -> Hyp:
+def sample_by_hand(
+    src: list[int], limit: int, draws: Sequence[float], *, prefix: Sequence[int] = ()
+) -> Hyp:
     """A `WARM` one over lists, one sentence, the whole prefix computed anew for every token."""
-    model, ids, log_prob = model_of("torch"), list[int](), 0.0
-    for number in draws[:limit]:
+    model, ids, log_prob = model_of("torch"), list(prefix), 0.0
+    for number in draws[len(prefix) : limit]:
         logits = model(torch.tensor([src]), torch.tensor([[BOS_ID, *ids]]))[0, -1].double()
         allowed = [i for i in range(VOCAB_SIZE) if i not in FORBIDDEN]
         heated = (logits[allowed] / WARM["temperature"]).softmax(-1).tolist()
@@ -125,15 +128,20 @@ def sample_by_hand(src: list[int], limit: int, draws: Sequence[float]) -> Hyp:
     return Hyp(ids, log_prob * 6 / (5 + min(len(ids) + 1, limit)), log_prob)
 
 
+NO_PREFIXES: list[list[int]] = [[]] * len(SOURCES)
+
+
+@pytest.mark.parametrize("prefixes", [NO_PREFIXES, [[], [5, 4], [], [6, 7, 6], [9], []]], ids=str)
 @pytest.mark.parametrize("check_every", [1, 8])
 def test_samples_are_those_drawn_by_hand_while_others_end(
-    monkeypatch: pytest.MonkeyPatch, check_every: int
+    monkeypatch: pytest.MonkeyPatch, check_every: int, prefixes: list[list[int]]
 ) -> None:
     monkeypatch.setitem(STEPS_BETWEEN_CHECKS, "cpu", check_every)
     draws, rows = uniform(3, times=TIMES), [*range(len(SOURCES))] * TIMES
-    found = samples(draws, rows=rows, length_penalty=1.0, **WARM)
+    padded = pad_prefixes([prefixes[i] for i in rows], torch.device("cpu"))
+    found = samples(draws, rows=rows, prefixes=padded, length_penalty=1.0, **WARM)
     expected = [
-        sample_by_hand(SOURCES[i], LIMITS[i], each)
+        sample_by_hand(SOURCES[i], LIMITS[i], each, prefix=prefixes[i])
         for i, each in zip(rows, draws.tolist(), strict=True)
     ]
     assert [hyp.ids for hyp in found] == [hyp.ids for hyp in expected]

@@ -17,6 +17,7 @@ from mt_cli.decoding import (
     Rules,
     beam_search,
     greedy_search,
+    pad_prefixes,
 )
 from mt_cli.model.model import DecoderState, TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
@@ -28,6 +29,8 @@ FORBIDDEN = (PAD_ID, 1, BOS_ID)
 LENGTHS = [1, 5, 3, 2, 4, 5]
 SOURCES = [row[:length] for row, length in zip(random_ids(6, 5).tolist(), LENGTHS, strict=True)]
 LIMITS = [4, 3, 1, 4, 2, 4]
+CPU = torch.device("cpu")
+PREFIXES = [[], [6, 6], [], [5, 5, 5], [4], [4, 6]]
 LONG_LIMITS = [12, 14, 3, 12, 9, 14]
 
 
@@ -49,10 +52,16 @@ def greedy(
     sources: Sequence[list[int]] = SOURCES,
     limits: Sequence[int] = LIMITS,
     *,
+    prefixes: Sequence[list[int]] | None = None,
     n: int = 0,
 ) -> list[list[int]]:
-    rules = Rules(BOS_ID, EOS_ID, FORBIDDEN, no_repeat_ngram=n)
-    return greedy_search(model.step, model.start(pad_ids(sources)), torch.tensor(limits), rules)
+    return greedy_search(
+        model.step,
+        model.start(pad_ids(sources)),
+        torch.tensor(limits),
+        Rules(BOS_ID, EOS_ID, FORBIDDEN, no_repeat_ngram=n),
+        prefixes=None if prefixes is None else pad_prefixes(prefixes, CPU),
+    )
 
 
 @torch.no_grad()
@@ -62,6 +71,7 @@ def beams(
     limits: Sequence[int] = LIMITS,
     *,
     beam_size: int,
+    prefixes: Sequence[list[int]] | None = None,
     alpha: float = 0.0,
     n_best: int = 1,
     n: int = 0,
@@ -71,6 +81,7 @@ def beams(
         model.start(pad_ids(sources)),
         torch.tensor(limits),
         Rules(BOS_ID, EOS_ID, FORBIDDEN, no_repeat_ngram=n),
+        prefixes=None if prefixes is None else pad_prefixes(prefixes, CPU),
         beam_size=beam_size,
         length_penalty=alpha,
         n_best=n_best,
@@ -105,8 +116,10 @@ def allowed_after(ids: Sequence[int], n: int) -> list[int]:
     return [i for i in (EOS_ID, *WORDS) if n == 0 or not would_repeat(ids, i, n)]
 
 
-def greedy_by_hand(model: TranslationModel, src: list[int], limit: int, *, n: int) -> list[int]:
-    hyp: list[int] = []
+def greedy_by_hand(
+    model: TranslationModel, src: list[int], limit: int, *, n: int, prefix: Sequence[int] = ()
+) -> list[int]:
+    hyp = list(prefix)
     while len(hyp) < limit:
         log_probs = log_probs_after(model, src, hyp)
         best = max(allowed_after(hyp, n), key=log_probs.__getitem__)
@@ -219,3 +232,56 @@ def test_beams_equal_those_kept_by_hand(
     for src, limit, hyps in zip(SOURCES, limits, found, strict=True):
         expected = beams_by_hand(oracle, src, limit, **search)
         assert_same([hyp for hyp in hyps if hyp.score > -math.inf], expected)
+
+
+# Prefixes
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+@pytest.mark.parametrize(("backend", "check_every"), [("scratch", 1), ("scratch", 4), ("torch", 1)])
+def test_greedy_search_goes_on_from_a_prefix_which_no_rule_is_against(
+    backend: str, check_every: int, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(STEPS_BETWEEN_CHECKS, "cpu", check_every)
+    oracle = model_of("torch", ends_late=True)
+    expected = [
+        greedy_by_hand(oracle, src, limit, n=n, prefix=prefix)
+        for src, limit, prefix in zip(SOURCES, LONG_LIMITS, PREFIXES, strict=True)
+    ]
+    model = model_of(backend, ends_late=True)
+    assert greedy(model, limits=LONG_LIMITS, prefixes=PREFIXES, n=n) == expected
+    of_one_beam = beams(model, limits=LONG_LIMITS, prefixes=PREFIXES, beam_size=1, n=n)
+    assert [best.ids for (best,) in of_one_beam] == expected
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "prefixes", [PREFIXES, [[5], [4, 6], [], [6, 4, 5], [6], [5, 5]], [[4]] * 6]
+)
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_beam_wide_enough_finds_the_best_of_all_that_begin_with_a_prefix(
+    backend: str, alpha: float, prefixes: list[list[int]]
+) -> None:
+    limits = [4, 4, 2, 4, 4, 4]
+    oracle = model_of("torch")
+    found = beams(
+        model_of(backend),
+        limits=limits,
+        prefixes=prefixes,
+        beam_size=len(WORDS) ** 4 * 2,
+        alpha=alpha,
+        n_best=5,
+    )
+    for src, limit, prefix, hyps in zip(SOURCES, limits, prefixes, found, strict=True):
+        tgt_in = torch.tensor([[BOS_ID, *prefix]])
+        at = oracle(torch.tensor([src]), tgt_in)[0].log_softmax(-1)
+        of_prefix = sum(at[place, token_id].item() for place, token_id in enumerate(prefix))
+        expected = []
+        for hyp in every_hyp(oracle, src, limit, alpha=0.0):
+            if hyp.ids[: len(prefix)] == prefix:
+                length = min(len(hyp.ids) + 1, limit)
+                rest = hyp.log_prob - of_prefix
+                expected.append(Hyp(hyp.ids, rest / ((5 + length) / 6) ** alpha, rest))
+        expected = sorted(expected, key=lambda hyp: -hyp.score)[:5]
+        assert_same(hyps[: len(expected)], expected)

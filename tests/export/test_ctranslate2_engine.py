@@ -53,6 +53,24 @@ def test_greedy_search_finds_what_the_run_finds(
     assert load(exported, **options).translate(lines) == expected
 
 
+@pytest.mark.parametrize("options", [{}, {"beam_size": 3}, {"max_len_factor": 0.0}], ids=str)
+def test_what_goes_on_from_a_prefix_is_what_the_run_finds(
+    workspace: Workspace, exported: Path, known: list[str], options: dict[str, Any]
+) -> None:
+    ours, theirs = (load(folder, **options).engine for folder in (workspace.run, exported))
+    sources = open_run(workspace.run).tokenizers.encode(known, "src")
+    whole = [best.ids for (best,) in ours.search(sources)]
+    prefixes = [ids[: i % 4] if i % 3 else ids[2:5] for i, ids in enumerate(whole)]
+    for is_scored in (False, True):
+        expected, found = (
+            engine.search(sources, prefixes=prefixes, is_scored=is_scored)
+            for engine in (ours, theirs)
+        )
+        assert [best.ids for (best,) in found] == [best.ids for (best,) in expected]
+        log_probs = [best.log_prob for (best,) in expected]
+        assert [best.log_prob for (best,) in found] == pytest.approx(log_probs, abs=1e-3)
+
+
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0])
 def test_beams_find_what_the_model_knows_by_heart(
     workspace: Workspace, exported: Path, known: list[str], length_penalty: float

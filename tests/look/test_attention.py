@@ -11,9 +11,9 @@ import torch
 from workspace import Outcome, Workspace
 
 from mt_cli.errors import UsageError
-from mt_cli.look.attention import Attention
+from mt_cli.look.attention import Attention, TeacherForced
 from mt_cli.model.inside import MapKind
-from mt_cli.translation.translator import TeacherForced, Translator
+from mt_cli.translation.translator import Translator
 
 TOO_LONG = "Ein Mann schläft. " * 20
 

@@ -58,16 +58,19 @@ def test_weights_in_another_layout_and_in_blocks_are_read_alike(
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("limit", [1, 4, 20])
-def test_it_finds_what_greedy_search_finds(limit: int) -> None:
+@pytest.mark.parametrize(("limit", "prefix"), [(1, []), (4, [5, 6]), (20, []), (20, [9])])
+def test_it_finds_what_greedy_search_finds(limit: int, prefix: list[int]) -> None:
     model = model_of({"output_bias": True})
     forbidden_ids = (PAD_ID, BOS_ID, 7)
     rules = Rules(BOS_ID, EOS_ID, forbidden_ids)
-    limits = torch.tensor([limit])
+    limits, prefixes = torch.tensor([limit]), torch.tensor([prefix], dtype=torch.long)
     for seed in range(20):
         src_ids = random_ids(1, 1 + seed % 9, seed=seed)
-        (expected,) = greedy_search(model.step, model.start(src_ids), limits, rules)
-        found = alone_of(model).greedy_search(src_ids, limit=limit, forbidden_ids=forbidden_ids)
+        state = model.start(src_ids)
+        (expected,) = greedy_search(model.step, state, limits, rules, prefixes=prefixes)
+        found = alone_of(model).greedy_search(
+            src_ids, limit=limit, forbidden_ids=forbidden_ids, prefix=prefix
+        )
         assert found == expected
 
 

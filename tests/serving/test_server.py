@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -79,6 +80,21 @@ def test_how_sure_the_model_is_stands_beside_the_translation(
         log_probs = [log_prob for _, log_prob in best.words]
         assert [each["logProb"] for each in of_line["words"]] == pytest.approx(log_probs, abs=1e-4)
     assert served.translate([text], confidence="1")[1]["confidence"] == [confidence]
+
+
+def test_terms_of_a_glossary_stand_in_the_answer_or_are_named(
+    workspace: Workspace, known: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "terms.tsv"
+    words = [line.split()[0] for line in known[:2]]
+    path.write_text(f"{words[0]}\tPerhaps\n{words[1]} x\tnever\n", encoding="utf-8")
+    server = Served(workspace, "--glossary", path)
+    _, answer = server.translate(known[0])
+    assert answer["translatedText"].startswith("Perhaps")
+    assert answer["missingTerms"] == []
+    path.write_text(f"{words[0]}\t{'very ' * 40}\n", encoding="utf-8")
+    assert server.translate([known[0]])[1]["missingTerms"] == [[]]  # the file is read once
+    server.stop()
 
 
 def test_the_client_of_libretranslate_works(

@@ -1,6 +1,7 @@
 """Options of `Translator.load`: wrong ones are named, and each search has a name of its own."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,3 +69,14 @@ def test_each_search_has_a_name_of_its_own(workspace: Workspace) -> None:
     assert len(set(names)) == len(SEARCHES)
     same = DecodingOptions.of({"checkpoint": ["best"], "backend": None})
     assert System([workspace.run], same).decoding == "greedy"
+
+
+def test_a_glossary_is_named_by_what_is_in_it(workspace: Workspace, tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a.tsv", "b.tsv", "c.tsv")]
+    for path, content in zip(paths, ("Hund\tdog\n", "Hund\tcat\n", "Hund\tdog\n"), strict=True):
+        path.write_text(content, encoding="utf-8")
+    dog, cat, also_dog = (
+        System([workspace.run], DecodingOptions.of({"glossary": path})).decoding for path in paths
+    )
+    assert dog == also_dog
+    assert dog != cat

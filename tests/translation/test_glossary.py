@@ -1,0 +1,248 @@
+"""Glossaries: which terms a text has, and that its translation has theirs."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from learned import learn_tokenizers
+from tiny import CPU, randomised, tiny_model
+
+from mt_cli import Translator
+from mt_cli.config.schema import DecodingConfig, TokenizerConfig
+from mt_cli.errors import DataError, UsageError
+from mt_cli.text import BOS_ID, PAD_ID
+from mt_cli.translation.glossary import Glossary
+from mt_cli.translation.searcher import Searcher
+
+LINES = [
+    "Ein Hund rennt durch den Schnee.",
+    "Zwei Hunde spielen im Schnee.",
+    "Eine Frau mit einem roten Hut liest eine Zeitung.",
+    "Ein Mann schläft auf einer Bank.",
+]
+
+
+def glossary_of(folder: Path, *lines: str) -> Path:
+    path = folder / "terms.tsv"
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def load(glossary: Path | None = None, **options: Any) -> Translator:  # noqa: ANN401
+    return Translator.load("multi30k-tiny", device="cpu", threads=1, glossary=glossary, **options)
+
+
+def word_translator(glossary: Glossary | None = None) -> Translator:
+    """With a vocabulary of few words, and a model that knows nothing."""
+    pairs = [("Ein Hund bellt.", "A dog barks."), ("Eine Katze schläft.", "A cat sleeps.")]
+    config = TokenizerConfig(kind="spacy", vocab_size=100, min_freq=1, joint=False)
+    tokenizers = learn_tokenizers(pairs, config, src_lang="de", tgt_lang="en", lowercase=False)
+    model = tiny_model(
+        src_vocab_size=tokenizers.src.vocab_size,
+        tgt_vocab_size=tokenizers.tgt.vocab_size,
+        options={"decoder_layers": 2, "max_len": 24},
+    )
+    engine = Searcher(
+        randomised(model, std=1.0), DecodingConfig(), runtime=CPU, forbidden_ids=(PAD_ID, BOS_ID)
+    )
+    return Translator(engine, tokenizers, glossary=glossary)
+
+
+def names(glossary: Glossary, text: str) -> list[str]:
+    return [term.name for term in glossary.terms_in(text)]
+
+
+# Reading
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["Hund\tdog", "Katze"], r"terms\.tsv: line 2: expected a term, a tab and its translation"),
+        (["Hund\tdog\tn"], "line 1: expected a term"),
+        (["", "\tdog"], "line 2: expected a term"),
+        (["Hund\t "], "line 1: expected a term"),
+        (["*\tdog"], "line 1: expected a term"),
+        (["*hund\tdog"], r"line 1: a term does not begin with \*"),
+        (["", " "], r"terms\.tsv: no term"),
+        ([], "no term"),
+    ],
+)
+def test_what_is_no_glossary_is_refused(tmp_path: Path, lines: list[str], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Glossary.read(glossary_of(tmp_path, *lines))
+
+
+def test_a_file_that_is_missing_or_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no\.tsv"):
+        load(tmp_path / "no.tsv")
+    path = tmp_path / "latin1.tsv"
+    path.write_bytes("Mädchen\tgirl\n".encode("latin-1"))
+    with pytest.raises(DataError, match="UTF-8"):
+        load(path)
+
+
+# Terms in a text
+
+
+def test_terms_are_whole_words_in_any_case_and_the_longest_wins(tmp_path: Path) -> None:
+    path = glossary_of(
+        tmp_path,
+        "hund\tdog",
+        "Hund an der Leine\tdog on a leash",
+        "Rad*\tbike",
+        "C++\tC++",
+        "rot\tred",
+    )
+    glossary = Glossary.read(path)
+    assert names(glossary, "Der HUND und ein Hund.") == ["hund"]
+    assert names(glossary, "Hunde, Schäferhund, Hund-Katze") == ["hund"]
+    assert names(glossary, "Ein Hund an der Leine.") == ["Hund an der Leine"]
+    assert names(glossary, "Räder, Rades und Radweg in C++") == ["Rad*", "C++"]
+    assert names(glossary, "Rotes Gras") == []
+
+
+def test_where_there_are_no_spaces_terms_stand_within_text() -> None:
+    glossary = Glossary({"犬": ["cat"], "Hund": ["猫"], "赤い犬*": ["x"], "หมา": ["dog"]})
+    assert names(glossary, "黒い犬が走る。") == ["犬"]
+    assert names(glossary, "赤い犬が走る。") == ["赤い犬*"]
+    assert names(glossary, "หมาวิ่ง") == ["หมา"]
+    assert glossary.missing("Der Hund", "黒い猫が") == []
+    assert glossary.missing("Der Hund", "黒い犬が") == ["Hund"]
+
+
+WORDS = st.sampled_from(["a", "b", "ab", "A"])
+
+
+@settings(max_examples=50)
+@given(st.lists(st.lists(WORDS, min_size=1, max_size=3), min_size=1, max_size=4), st.lists(WORDS))
+def test_terms_are_those_that_a_walk_over_the_words_finds(
+    terms: list[list[str]], text: list[str]
+) -> None:
+    by_words = {tuple(word.lower() for word in term): " ".join(term).lower() for term in terms}
+    glossary = Glossary({name: ["x"] for name in by_words.values()})
+    lower, expected, place = [word.lower() for word in text], list[str](), 0
+    while place < len(lower):
+        longest = max(
+            (term for term in by_words if tuple(lower[place : place + len(term)]) == term),
+            key=lambda term: len(" ".join(term)),
+            default=(),
+        )
+        if longest:
+            expected.append(by_words[longest])
+        place += len(longest) or 1
+    assert names(glossary, " ".join(text)) == list(dict.fromkeys(expected))
+
+
+# Translations
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"beam_size": 4, "length_penalty": 1.0}, {"temperature": 0.5}], ids=str
+)
+def test_terms_stand_where_the_source_has_them(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = glossary_of(
+        tmp_path,
+        *["Hund*\tpuppy", "Hund*\tpuppies", "rennt\tsprints", "Schnee\tdeep snow"],
+        *["Frau\tlady", "liest\tpeers into", "schläft\tsleeps"],
+    )
+    dog, dogs, woman, _ = load(path, **options).translate(LINES)
+    assert dog == "A puppy sprints through the deep snow."
+    assert re.search(r"puppies .*deep snow", dogs)
+    assert re.search(r"^A lady .*peers into ", woman)
+
+
+def test_a_line_without_terms_is_translated_as_ever(tmp_path: Path) -> None:
+    path = glossary_of(tmp_path, "Hund*\tpuppy", "Katze\tpurrer")
+    before, after = load().translate(LINES), load(path).translate(LINES)
+    assert after[2:] == before[2:]
+    assert after[0] != before[0]
+
+
+def test_a_term_begins_a_sentence_with_a_capital(tmp_path: Path) -> None:
+    path = glossary_of(tmp_path, "Hunde\tcanines", "Frauen\tiWomen")
+    dogs, women = load(path).translate(["Hunde bellen.", "Frauen lachen."])
+    assert dogs.startswith("Canines ")
+    assert women.startswith("iWomen ")
+
+
+def test_every_part_of_a_long_line_has_its_terms(tmp_path: Path) -> None:
+    translator = load(glossary_of(tmp_path, "Hund*\tpuppy", "schläft\tsnores"))
+    (text,) = translator.translate([" ".join(LINES * 3)])
+    assert (text.count("puppy"), text.count("snores")) == (6, 3)
+
+
+def test_only_the_lines_that_lack_a_term_are_told(tmp_path: Path) -> None:
+    """A term's translation that is longer than the model takes cannot be placed."""
+    translator = load(glossary_of(tmp_path, "Hund*\tpuppy", f"Frau\t{'very ' * 300}"))
+    translator.translate(LINES)
+    (warning,) = translator.take_warnings()
+    assert "1 of 4 lines lack a term" in warning
+    assert "line 3" in warning
+    assert translator.glossary is not None
+    assert translator.glossary.missing(LINES[2], "A woman.") == ["Frau"]
+    assert translator.glossary.missing(LINES[0], "The Puppy sleeps.") == []
+
+
+def test_words_that_a_vocabulary_of_words_lacks_are_told() -> None:
+    glossary = Glossary({"Hund": ["hound"], "Katze": ["sleeps"], "bellt": ["woofs", "barks"]})
+    translator = word_translator(glossary=glossary)
+    dog, cat = translator.translate(["Ein Hund bellt.", "Eine Katze schläft."])
+    assert "hound" not in dog
+    assert "barks" in dog
+    assert "sleeps" in cat
+    assert "1 of 2 lines lack a term" in translator.take_warnings()[0]
+
+
+def test_the_best_of_several_translations_has_the_terms(tmp_path: Path) -> None:
+    translator = load(glossary_of(tmp_path, "Hund*\tpuppy"), beam_size=4)
+    found = translator.translate_n_best(LINES[:2], n_best=3, with_alignment=True, with_words=True)
+    for of_line in found:
+        assert "puppy" in of_line[0].text
+        assert len({each.text for each in of_line}) == 3
+        assert sum(log_prob for _, log_prob in of_line[0].words) < of_line[0].log_prob
+
+
+# Prefixes
+
+
+def test_translations_begin_with_a_prefix_and_go_on_from_it() -> None:
+    begin = "There are some"
+    found = load().translate(["", *LINES[:2], "7"], prefix=begin)
+    assert found == ["", found[1], found[2], "7"]
+    assert re.match(rf"{begin} .*snow\.", found[1])
+    assert re.match(rf"{begin} .*snow\.", found[2])
+    whole = load().translate(LINES)
+    beginnings = [" ".join(text.split()[:3]) for text in whole]
+    for line, text, beginning in zip(LINES, whole, beginnings, strict=True):
+        assert load().translate([line], prefix=f" {beginning}  ") == [text]
+
+
+def test_a_prefix_and_a_glossary_go_together(tmp_path: Path) -> None:
+    path = glossary_of(tmp_path, "Schnee\tdeep snow")
+    (text,) = load(path).translate(LINES[:1], prefix="Two dogs")
+    assert re.fullmatch(r"Two dogs .*deep snow.*", text)
+
+
+@pytest.mark.parametrize("prefix", ["very " * 300, None, 3], ids=["long", "none", "number"])
+def test_what_no_translation_can_begin_with_is_refused(prefix: Any) -> None:  # noqa: ANN401
+    with pytest.raises(UsageError, match="prefix"):
+        load().translate(LINES, prefix=prefix)
+
+
+def test_a_prefix_of_words_that_the_vocabulary_lacks_is_refused() -> None:
+    translator = word_translator()
+    with pytest.raises(UsageError, match="A hound"):
+        translator.translate(["Ein Hund bellt."], prefix="A hound")
+    (text,) = translator.translate(["Ein Hund bellt."], prefix="A cat")
+    assert text.startswith("A cat")
+
+
+def test_lines_together_are_translated_as_alone(tmp_path: Path) -> None:
+    translator = load(glossary_of(tmp_path, "Hund*\tpuppy", "Schnee\tice", "Bank\tsofa"))
+    lines: Sequence[str] = LINES * 6
+    assert translator.translate(lines) == [translator.translate([line])[0] for line in lines]
