@@ -31,6 +31,7 @@ class OfLines(Glossary):
     """Terms of each line alone."""
 
     def __init__(self, terms: dict[str, list[Term]]) -> None:
+        super().__init__({})
         self._of_lines = terms
 
     def terms_in(self, text: str) -> list[Term]:

@@ -185,6 +185,15 @@ def _followed(text: str, phrase: str) -> str:
     return f"{text[:end].rstrip()} {phrase}{text[end:]}"
 
 
+def noisy_pair(
+    src: str, tgt: str, kind: NoiseKind, src_lang: Language, tgt_lang: Language, rng: Random
+) -> tuple[str, str]:
+    """A pair with noise of this `kind`, which is not `join`: in its source, or in both sides."""
+    if kind == "numbers":
+        return with_another_number(src, tgt, src_lang, tgt_lang, rng)
+    return make_noise(src, kind, src_lang, rng), tgt
+
+
 def noisy_test_set(
     sources: list[str], refs: list[str], kind: NoiseKind, *, src_lang: Language, tgt_lang: Language
 ) -> tuple[list[str], list[str]]:
@@ -195,16 +204,11 @@ def noisy_test_set(
     if kind == "join":
         of_src = [joined(lines, src_lang) for lines in _twos(sources)]
         return of_src, [joined(lines, tgt_lang) for lines in _twos(refs)]
-    if kind == "numbers":
-        changed = []
-        for number, (src, tgt) in enumerate(zip(sources, refs, strict=True)):
-            rng = Random(f"{kind} {number}")
-            changed.append(with_another_number(src, tgt, src_lang, tgt_lang, rng))
-        return [src for src, _ in changed], [tgt for _, tgt in changed]
     noisy = []
-    for number, source in enumerate(sources):
-        noisy.append(make_noise(source, kind, src_lang, Random(f"{kind} {number}")))
-    return noisy, refs
+    for number, (src, ref) in enumerate(zip(sources, refs, strict=True)):
+        rng = Random(f"{kind} {number}")
+        noisy.append(noisy_pair(src, ref, kind, src_lang, tgt_lang, rng))
+    return [src for src, _ in noisy], [ref for _, ref in noisy]
 
 
 def _twos(lines: list[str]) -> Iterator[list[str]]:
@@ -305,17 +309,13 @@ class NoisyPairs:
                     count = rng.randint(2, MAX_JOINED)
                     if len(latest) >= count:
                         yield self._joined(list(latest)[-count:])
-                elif kind == "numbers":
-                    before = decode_line(pair[0]), decode_line(pair[1])
-                    src, tgt = with_another_number(
-                        *before, self.data.src_lang, self.data.tgt_lang, rng
-                    )
-                    if (src, tgt) != before:
-                        yield src.encode(), tgt.encode()
                 else:
-                    src_line, tgt_line = pair
-                    src = make_noise(decode_line(src_line), kind, self.data.src_lang, rng)
-                    yield src.encode(), tgt_line
+                    before = decode_line(pair[0]), decode_line(pair[1])
+                    src, tgt = noisy_pair(
+                        *before, kind, self.data.src_lang, self.data.tgt_lang, rng
+                    )
+                    if (src, tgt) != before or kind != "numbers":
+                        yield src.encode(), tgt.encode()
 
     def _joined(self, pairs: Sequence[RawPair]) -> RawPair:
         src = joined([decode_line(src) for src, _ in pairs], self.data.src_lang)

@@ -42,7 +42,7 @@ OTHER_UNSPACED = re.compile(
     "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\ua000-\ua4cf\ua980-\ua9df]"
 )
 """Thai, Lao, Tibetan, Burmese, Khmer, Tai, Yi and Javanese: no spaces between words."""
-UNSPACED = f"(?:{KANA.pattern}|{HAN.pattern}|{OTHER_UNSPACED.pattern})"
+UNSPACED = f"[{''.join(each.pattern[1:-1] for each in (KANA, HAN, OTHER_UNSPACED))}]"
 """A letter that words are written with, of scripts without spaces between them."""
 MAIN_SHARE = 0.3
 """Share of the letters from which on a script is that of the text."""

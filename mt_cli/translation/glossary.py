@@ -7,10 +7,11 @@ constrained beam search (Post and Vilar 2018); see "A glossary" in docs/experime
 Letters: T tokens of a translation, S of its source.
 """
 
+import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,9 +28,11 @@ from mt_cli.translation.lines import Part
 from mt_cli.translation.searcher import CrossAttention, Engine
 
 ANY = "*"
-"""In a term, it stands for any letters: "Hund*" is also in "Hundes"."""
-BEGINNING = re.compile(rf"(?<!\w)\S|{UNSPACED}")
-"""Where a term may begin."""
+"""At the end of a term's word, it stands for any letters: "Hund*" is also in "Hundes"."""
+WORD_BEGINS = re.compile(rf"(?<!\w)(?=\S)|(?={UNSPACED})")
+WORD_ENDS = re.compile(rf"(?!\w)|(?<={UNSPACED})")
+"""Where there are no spaces between words, one may end after each letter."""
+LETTERS = re.compile(rf"(?:(?!{UNSPACED})\w)*")
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,13 @@ class Term:
 
     def is_in(self, translation: str) -> bool:
         """Whether `translation` has one of its translations, in any case."""
-        return any(_whole(re.escape(each)).search(translation) for each in self.translations)
+        text, _ = _folded(translation)
+        begins = [found.start() for found in WORD_BEGINS.finditer(text)]
+        for each in self.translations:
+            words = [_folded(each)[0]]
+            if any(_end_of(words, text, begin) for begin in begins):
+                return True
+        return False
 
 
 class Glossary:
@@ -54,44 +63,57 @@ class Glossary:
 
     def __init__(self, terms: Mapping[str, Sequence[str]]) -> None:
         """`terms` and their translations are normalized."""
-        self._terms = terms
+        self.terms = terms
+        self._by_letter: dict[str, list[tuple[str, list[str]]]] = {}
+        """Terms by their first letter, the longest first, in the pieces that `ANY` parts."""
+        for name in sorted(terms, key=len, reverse=True):
+            pieces, _ = _folded(name)
+            self._by_letter.setdefault(pieces[0], []).append((name, pieces.split(ANY)))
 
     @classmethod
     def read(cls, path: Path) -> "Glossary":
         """The glossary in the file `path`: a term, a tab and its translation in each line.
 
-        A term may have several lines. Empty ones are skipped.
+        A term may have several lines. Empty ones are skipped; cells may be quoted as in CSV.
 
         Raises:
             DataError: it is no such file.
         """
         terms: dict[str, list[str]] = {}
         for number, line in enumerate(scored_lines(read_text(path), path), start=1):
-            if not line.strip():
+            cells = [normalize(cell) for cell in next(csv.reader([line], delimiter="\t"), [])]
+            while cells and not cells[-1]:
+                cells.pop()
+            if not cells:
                 continue
-            term, *translations = [normalize(cell) for cell in line.split("\t")]
-            if len(translations) != 1 or not all([term.strip(ANY), *translations]):
+            if len(cells) != 2 or not cells[0]:
                 raise DataError(
-                    f"{path}: line {number}: expected a term, a tab and its translation"
+                    f"{path}: line {number}: expected a term, a tab and its translation, found "
+                    f"{line[:60]!r}"
                 )
-            if term.startswith(ANY):
-                raise DataError(f"{path}: line {number}: a term does not begin with {ANY}")
-            terms.setdefault(term, []).extend(translations)
+            term, translation = cells
+            if term.startswith(ANY) or re.search(r"\*\S|\s\*", term):
+                raise DataError(f"{path}: line {number}: {term!r}: {ANY} ends a word")
+            terms.setdefault(term, []).append(translation)
         if not terms:
             raise DataError(f"{path}: no term in it")
         return cls(terms)
 
     def terms_in(self, text: str) -> list[Term]:
         """The terms that the normalized `text` has, once each; the longest where several begin."""
+        folded, places = _folded(text)
         found: dict[str, Term] = {}
-        end = 0
-        for beginning in BEGINNING.finditer(text):
-            start = beginning.start()
-            for name, pattern in self._by_letter.get(text[start].lower(), ()):
-                match = pattern.match(text, start) if start >= end else None
-                if match:
-                    end = match.end()
-                    found.setdefault(name, Term(name, start, end, self._terms[name]))
+        done = 0
+        for match in WORD_BEGINS.finditer(folded):
+            begin = match.start()
+            if begin < done:
+                continue
+            for name, pieces in self._by_letter.get(folded[begin], ()):
+                end = _end_of(pieces, folded, begin)
+                if end:
+                    term = Term(name, places[begin], places[end], self.terms[name])
+                    found.setdefault(name, term)
+                    done = end
                     break
         return list(found.values())
 
@@ -100,25 +122,30 @@ class Glossary:
         terms = self.terms_in(normalize(text))
         return [term.name for term in terms if not term.is_in(translation)]
 
-    @cached_property
-    def _by_letter(self) -> dict[str, list[tuple[str, re.Pattern[str]]]]:
-        """The terms that begin with each letter, the longest first."""
-        by_letter: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
-        for term in sorted(self._terms, key=len, reverse=True):
-            words = re.escape(term).replace(re.escape(ANY), r"\w*")
-            by_letter.setdefault(term[0].lower(), []).append((term, _whole(words)))
-        return by_letter
+
+def _folded(text: str) -> tuple[str, list[int]]:
+    """`text` without case, and the place in it of each character of that and of its end."""
+    folded = ""
+    places: list[int] = []
+    for place, character in enumerate(text):
+        folded += character.casefold()
+        places += [place] * (len(folded) - len(places))
+    return folded, [*places, len(text)]
 
 
-@cache
-def _whole(words: str) -> re.Pattern[str]:
-    """The pattern `words` in any case, where no word goes on before or after it.
+def _end_of(pieces: Sequence[str], text: str, begin: int) -> int:
+    """Where the words end that begin at `begin` of the folded `text`; 0 if they do not.
 
-    Where there are no spaces between words, one always may.
+    Between the `pieces` of them are any letters.
     """
-    begin = rf"(?:(?<!\w)|(?={UNSPACED}))"
-    end = rf"(?:(?!\w)|(?<={UNSPACED}))"
-    return re.compile(f"{begin}{words}{end}", re.IGNORECASE)
+    end = begin
+    for number, piece in enumerate(pieces):
+        letters = LETTERS.match(text, end) if number else None
+        end = letters.end() if letters else end
+        if not text.startswith(piece, end):
+            return 0
+        end += len(piece)
+    return end if WORD_ENDS.match(text, end) else 0
 
 
 class TermPlacer:
@@ -169,43 +196,56 @@ class TermPlacer:
                 return found
             sources = [parts[i].ids for i in todo]
             attention = self._engine.cross_attention(sources, [found[i][0].ids for i in todo])
-            longer = []
+            replaced: dict[int, Ids] = {}
             for i, weights in zip(todo, attention, strict=True):
                 hyp = found[i][0].ids
-                term, begin = self._first(missing[i], parts[i], hyp, weights, begin=len(given[i]))
+                places = [
+                    self._place(term, parts[i], hyp, weights, begin=len(given[i]))
+                    for term in missing[i]
+                ]
+                begin, old = min(places, key=lambda place: place[0])
+                term = missing[i][places.index((begin, old))]
                 left[i].remove(term)
                 prefix = self._placed(term, parts[i], hyp[:begin])
                 if prefix:
                     given[i] = prefix
-                    longer.append(i)
+                    replaced[i] = old
             searched = self._search(
-                [parts[i].ids for i in longer],
-                [given[i] for i in longer],
+                [parts[i].ids for i in replaced],
+                [given[i] for i in replaced],
+                list(replaced.values()),
                 n_best=n_best,
                 is_scored=is_scored,
             )
-            for i, of_part in zip(longer, searched, strict=True):
+            for i, of_part in zip(replaced, searched, strict=True):
                 found[i] = of_part
 
-    def _first(
-        self, terms: Sequence[Term], part: Part, hyp: Ids, weights: CrossAttention, *, begin: int
-    ) -> tuple[Term, int]:
-        """The first of `terms` to come in `hyp` (T), and its place.
+    def _place(
+        self, term: Term, part: Part, hyp: Ids, weights: CrossAttention, *, begin: int
+    ) -> tuple[int, Ids]:
+        """The place of `term` in `hyp` (T), from `begin`, and the words whose place it takes.
 
-        It is the place of the word, from `begin`, that attends most to the term; `weights` are
-        (T, S).
+        They are the word that attends most to the term, and those near it that attend most to its
+        other words; none if they mostly attend to others. `weights` are (T, S).
         """
         words = [t for t in range(begin, len(hyp)) if t == 0 or self._begins_word[hyp[t]]]
-        places = []
-        for term in terms:
-            before, up_to = self._tokenizers.encode(
-                [part.text[: term.start], part.text[: term.end]], "src"
-            )
-            attending = weights[:, len(before) : max(len(up_to), len(before) + 1)].sum(1)  # (T,)
-            best = int(np.maximum.reduceat(attending, words).argmax()) if words else 0
-            places.append(words[best] if words else begin)
-        place = min(places)
-        return terms[places.index(place)], place
+        if not words:
+            return begin, ()
+        before, up_to = self._tokenizers.encode(
+            [part.text[: term.start], part.text[: term.end]], "src"
+        )
+        span = slice(len(before), max(len(up_to), len(before) + 1))
+        best = int(np.maximum.reduceat(weights[:, span].sum(1), words).argmax())
+        src_words = np.cumsum([self._tokenizers.src.begins_word(i) for i in part.ids])  # (S,)
+        of_words = np.add.reduceat(weights, words)  # (W, S)
+        attended = src_words[of_words.argmax(1)].tolist()  # (W,): the source word of each word
+        others = {*src_words[span].tolist()} - {attended[best]}
+        first = _reach(best, range(best - 1, -1, -1), attended, others)
+        last = _reach(best, range(best + 1, len(words)), attended, others)
+        of_old = of_words[first : last + 1]
+        is_translation = of_old[:, span].sum() > of_old.sum() / 2
+        end = [*words, len(hyp)][last + 1]
+        return words[first], hyp[words[first] : end] if is_translation else ()
 
     def _placed(self, term: Term, part: Part, before: Ids) -> Ids:
         """`before` and the likeliest translation of `term`; nothing if none is possible.
@@ -234,24 +274,58 @@ class TermPlacer:
         self,
         sources: Sequence[Ids],
         prefixes: Sequence[Ids],
+        replaced: Sequence[Ids],
         *,
         n_best: int,
         is_scored: bool,
     ) -> list[list[Hyp]]:
-        """Hypotheses that begin with `prefixes`, of which the best does not go on with their word.
+        """Hypotheses that begin with `prefixes`, of which the best goes on with another word.
 
-        If it does, such as in "dog|gy runs", it is searched for again from "dog runs".
+        Where it goes on with letters, or with words that were `replaced`, such as in "hound|s dog
+        runs", it is searched for again from "hound runs". Others that do come last.
         """
-        search = partial(self._engine.search, n_best=n_best, is_scored=is_scored)
+        num_hyps = n_best if n_best == 1 else max(n_best, self._engine.config.beam_size)
+        search = partial(self._engine.search, n_best=num_hyps, is_scored=is_scored)
         found = search(sources, prefixes=prefixes)
         again: dict[int, Ids] = {}
-        for i, (prefix, of_source) in enumerate(zip(prefixes, found, strict=True)):
-            rest = of_source[0].ids[len(prefix) :]
-            others = [token_id for token_id in rest if not self._continues_word[token_id]]
+        for i, (prefix, old) in enumerate(zip(prefixes, replaced, strict=True)):
+
+            def num_skipped(hyp: Hyp, begin: int = len(prefix), old: Ids = old) -> int:
+                return self._num_skipped(hyp.ids[begin:], old)
+
+            found[i].sort(key=lambda hyp: num_skipped(hyp) > 0 or not hyp.ids)
+            rest = found[i][0].ids[len(prefix) :]
+            skipped = num_skipped(found[i][0])
             is_longer = len(prefix) + 1 < self._engine.longest_sentence
-            if others and others[0] != rest[0] and is_longer:
-                again[i] = [*prefix, others[0]]
+            if 0 < skipped < len(rest) and is_longer:
+                again[i] = [*prefix, rest[skipped]]
         searched = search([sources[i] for i in again], prefixes=list(again.values()))
         for i, of_source in zip(again, searched, strict=True):
             found[i] = of_source
-        return found
+        return [of_source[:n_best] for of_source in found]
+
+    def _num_skipped(self, rest: Ids, old: Ids) -> int:
+        """How many ids at the beginning of `rest` are letters, or words of the end of `old`."""
+        num = 0
+        while num < len(rest) and self._continues_word[rest[num]]:
+            num += 1
+        words = [t for t, token_id in enumerate(old) if self._begins_word[token_id]]
+        for word in words:
+            tail = list(old[word:])
+            while not (self._begins_word[tail[-1]] or self._continues_word[tail[-1]]):
+                tail.pop()  # a mark
+            if list(rest[num : num + len(tail)]) == tail:
+                return num + len(tail)
+        return num
+
+
+def _reach(place: int, words: Iterable[int], attended: Sequence[int], others: set[int]) -> int:
+    """The last of `words`, away from `place`, of which each attends to one of `others`.
+
+    A word between two of them may attend to something else. What is attended leaves `others`.
+    """
+    for word in words:
+        if attended[word] in others and abs(word - place) <= 2:
+            place = word
+            others.remove(attended[word])
+    return place

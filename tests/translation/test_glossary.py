@@ -66,8 +66,10 @@ def names(glossary: Glossary, text: str) -> list[str]:
         (["Hund\tdog\tn"], "line 1: expected a term"),
         (["", "\tdog"], "line 2: expected a term"),
         (["Hund\t "], "line 1: expected a term"),
-        (["*\tdog"], "line 1: expected a term"),
-        (["*hund\tdog"], r"line 1: a term does not begin with \*"),
+        (["*\tdog"], r"line 1: '\*': \* ends a word"),
+        (["*hund\tdog"], r"line 1: '\*hund': \* ends a word"),
+        (["bringt * hinaus\tcarries"], r"\* ends a word"),
+        (["Hund,dog"], "line 1: .*found 'Hund,dog'"),
         (["", " "], r"terms\.tsv: no term"),
         ([], "no term"),
     ],
@@ -84,6 +86,18 @@ def test_a_file_that_is_missing_or_no_text_is_refused(tmp_path: Path) -> None:
     path.write_bytes("Mädchen\tgirl\n".encode("latin-1"))
     with pytest.raises(DataError, match="UTF-8"):
         load(path)
+
+
+def test_cells_are_read_as_excel_writes_them(tmp_path: Path) -> None:
+    path = glossary_of(
+        tmp_path, '"Hund"\tdog\t\t', 'Katze\t"the ""big"" cat"', "\t", " Rad \t bike "
+    )
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert Glossary.read(path).terms == {
+        "Hund": ["dog"],
+        "Katze": ['the "big" cat'],
+        "Rad": ["bike"],
+    }
 
 
 # Terms in a text
@@ -104,6 +118,13 @@ def test_terms_are_whole_words_in_any_case_and_the_longest_wins(tmp_path: Path) 
     assert names(glossary, "Ein Hund an der Leine.") == ["Hund an der Leine"]
     assert names(glossary, "Räder, Rades und Radweg in C++") == ["Rad*", "C++"]
     assert names(glossary, "Rotes Gras") == []
+
+
+def test_sz_is_two_letters_in_capitals() -> None:
+    glossary = Glossary({"Straße": ["avenue"]})
+    for text in ("IN DER STRASSE.", "in der Strasse.", "in der Straße."):
+        (term,) = glossary.terms_in(text)
+        assert text[term.start : term.end].casefold() == "strasse"
 
 
 def test_where_there_are_no_spaces_terms_stand_within_text() -> None:
@@ -161,6 +182,23 @@ def test_a_line_without_terms_is_translated_as_ever(tmp_path: Path) -> None:
     before, after = load().translate(LINES), load(path).translate(LINES)
     assert after[2:] == before[2:]
     assert after[0] != before[0]
+
+
+def test_a_term_takes_the_place_of_all_its_words_and_of_nothing_else(tmp_path: Path) -> None:
+    path = glossary_of(
+        tmp_path,
+        *["schwarze* Hund\tdark hound", "Straße\tavenue", "Mann mit einem Hut\tgentleman in a hat"],
+    )
+    texts = load(path).translate(
+        [
+            "Ein schwarzer Hund rennt am Strand.",
+            "Leute gehen auf einer Straße.",
+            "Ein Mann mit einem Hut schläft.",
+        ]
+    )
+    assert texts[0] == "A dark hound runs on the beach."
+    assert "street" not in texts[1]
+    assert texts[2] == "A gentleman in a hat is sleeping."
 
 
 def test_a_term_begins_a_sentence_with_a_capital(tmp_path: Path) -> None:
