@@ -26,7 +26,9 @@ class Hyp:
     score: float
     """`log_prob` divided by the length penalty; hypotheses are ranked by it."""
     log_prob: float
-    """Natural logarithm of its probability, `eos_id` included if it ended with one."""
+    """Natural logarithm of its probability, `eos_id` included if it ended with one; where it had to
+    begin with given ids, of what follows them.
+    """
 
 
 @overload

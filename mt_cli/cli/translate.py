@@ -98,7 +98,7 @@ def translate(
             on_progress=on_progress,
         )
         if as_json:
-            return [_as_json(*each) for each in zip(lines, found, strict=True)]
+            return [_as_json(translator, *each) for each in zip(lines, found, strict=True)]
         written = []
         for of_line in found:
             for each in of_line:
@@ -143,7 +143,7 @@ def _checked(
         log.warning("%s", each)
 
 
-def _as_json(source: str, translations: "list[Translation]") -> str:
+def _as_json(translator: "Translator", source: str, translations: "list[Translation]") -> str:
     best = translations[0]
     document = {
         "source": source,
@@ -155,4 +155,6 @@ def _as_json(source: str, translations: "list[Translation]") -> str:
         "mean_log_prob": best.mean_log_prob,
         "words": [{"word": word, "log_prob": log_prob} for word, log_prob in best.words],
     }
+    if translator.glossary is not None:
+        document["missing_terms"] = translator.missing_terms(source, best.text)
     return json_text(document)

@@ -21,6 +21,7 @@ from mt_cli.machine.files import MANIFEST, built_beside, locked, sha256_bytes, s
 from mt_cli.machine.terminal import progress_shown
 from mt_cli.runs.run import EVALUATIONS, Run, open_models, open_prepared_of
 from mt_cli.text.normalize import decode_line
+from mt_cli.translation.glossary import Glossary
 from mt_cli.translation.lines import check_aligned, unk_rate
 from mt_cli.translation.options import DecodingOptions, search_facts, search_name
 from mt_cli.translation.scorer import reverse_run
@@ -251,6 +252,9 @@ class System:
         self._options = replace(options, checkpoint=names)
         config = options.config_of(self.run)
         facts = search_facts(config, self.run.tokenizers)
+        self._glossary = None if config.glossary is None else Glossary.read(config.glossary)
+        if self._glossary is not None:
+            facts["glossary"] = self._glossary.sha256
         if options.backend not in (None, self.run.config.model.backend):
             facts["backend"] = options.backend
         made_by: dict[str, object] = {
@@ -277,7 +281,7 @@ class System:
     @cached_property
     def translator(self) -> Translator:
         """The loaded model, or models, with the reranker that chooses among their translations."""
-        return Translator.of_models(self._runs, self._options)
+        return Translator.of_models(self._runs, self._options, glossary=self._glossary)
 
     def test_sets(self, choice: EvalChoice) -> list[EvalSet]:
         """The user's files, or the chosen splits of the run's data; by default every test split.

@@ -64,9 +64,10 @@ class TeacherForced:
         src_ids = parts[0].ids
         is_complete = True
         if target is None:
-            tgt_ids = translator.engine.search([src_ids], is_scored=False)[0][0].ids
+            [[best]], [prefix] = translator.search(parts[:1], [()], is_scored=False)
+            tgt_ids = best.ids
             (translation,) = translator.detokenize(parts[:1], [tgt_ids])
-            is_complete = len(tgt_ids) < translator.engine.limit(len(src_ids))
+            is_complete = len(tgt_ids) < translator.engine.limit(len(src_ids), len(prefix))
         elif len(parts) > 1:
             raise UsageError("target: the line is longer than the model takes at once")
         else:

@@ -33,6 +33,7 @@ from mt_cli.machine.terminal import visible
 from mt_cli.runs.run import Run, models_named, open_models
 from mt_cli.serving.batcher import ONE_TEXT, Batcher, Wanted
 from mt_cli.text.language import base_language, detected_language, language_name
+from mt_cli.translation.glossary import Glossary
 from mt_cli.translation.lines import Translation
 from mt_cli.translation.options import DecodingOptions
 from mt_cli.translation.translator import Translator
@@ -74,7 +75,11 @@ class ServedModel:
     @classmethod
     def of(cls, folders: Sequence[Path], options: DecodingOptions) -> "ServedModel":
         """The models in `folders`, or the one that comes along if there are none."""
-        return cls(open_models(models_named(folders)), options)
+        models = open_models(models_named(folders))
+        config = options.config_of(models[0])
+        if config.glossary is not None:
+            Glossary.read(config.glossary)  # what is wrong with it is told before anything else
+        return cls(models, options)
 
     @cached_property
     def translator(self) -> Translator:
@@ -240,9 +245,8 @@ class _Api:
             self._model.translator.changes_a_number(*pair) for pair in zip(texts, best, strict=True)
         ]
         answer["changedNumber"] = changed if is_list else changed[0]
-        glossary = self._model.translator.glossary
-        if glossary is not None:
-            missing = [glossary.missing(*pair) for pair in zip(texts, best, strict=True)]
+        if self._model.translator.glossary is not None:
+            missing = [self._missing_terms(*each) for each in zip(texts, found, strict=True)]
             answer["missingTerms"] = missing if is_list else missing[0]
         if num_alternatives:
             others = [of_text[1:] for of_text in choices]
@@ -254,6 +258,13 @@ class _Api:
             detected = [await self._detected(text) for text in texts]
             answer["detectedLanguage"] = detected if is_list else detected[0]
         return _json(answer)
+
+    def _missing_terms(self, text: str, of_lines: Sequence[Sequence[Translation]]) -> list[str]:
+        """The terms that the best translations of the lines of `text` lack."""
+        names = []
+        for line, (best, *_) in zip(text.split("\n"), of_lines, strict=True):
+            names += self._model.translator.missing_terms(line, best.text)
+        return names
 
     async def _of_texts(
         self, request: Request, texts: list[str], wanted: Wanted

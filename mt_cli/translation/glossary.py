@@ -10,7 +10,7 @@ Letters: T tokens of a translation, S of its source.
 import csv
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import numpy as np
 from mt_cli.data.readers import read_text, scored_lines
 from mt_cli.decoding import Hyp, Ids
 from mt_cli.errors import DataError
+from mt_cli.machine.files import sha256_json
 from mt_cli.text import UNK_ID
 from mt_cli.text.language import UNSPACED
 from mt_cli.text.normalize import normalize
@@ -66,7 +67,8 @@ class Glossary:
         self.terms = terms
         self._by_letter: dict[str, list[tuple[str, list[str]]]] = {}
         """Terms by their first letter, the longest first, in the pieces that `ANY` parts."""
-        for name in sorted(terms, key=len, reverse=True):
+        # An exact term before one that ends in any letters.
+        for name in sorted(terms, key=lambda name: (-len(name.replace(ANY, "")), ANY in name)):
             pieces, _ = _folded(name)
             self._by_letter.setdefault(pieces[0], []).append((name, pieces.split(ANY)))
 
@@ -74,12 +76,14 @@ class Glossary:
     def read(cls, path: Path) -> "Glossary":
         """The glossary in the file `path`: a term, a tab and its translation in each line.
 
-        A term may have several lines. Empty ones are skipped; cells may be quoted as in CSV.
+        A term may have several lines, and its case does not matter. Empty ones are skipped; cells
+        may be quoted as in CSV.
 
         Raises:
             DataError: it is no such file.
         """
         terms: dict[str, list[str]] = {}
+        names: dict[str, str] = {}
         for number, line in enumerate(scored_lines(read_text(path), path), start=1):
             cells = [normalize(cell) for cell in next(csv.reader([line], delimiter="\t"), [])]
             while cells and not cells[-1]:
@@ -94,7 +98,8 @@ class Glossary:
             term, translation = cells
             if term.startswith(ANY) or re.search(r"\*\S|\s\*", term):
                 raise DataError(f"{path}: line {number}: {term!r}: {ANY} ends a word")
-            terms.setdefault(term, []).append(translation)
+            name = names.setdefault(term.casefold(), term)
+            terms.setdefault(name, []).append(translation)
         if not terms:
             raise DataError(f"{path}: no term in it")
         return cls(terms)
@@ -117,10 +122,10 @@ class Glossary:
                     break
         return list(found.values())
 
-    def missing(self, text: str, translation: str) -> list[str]:
-        """The terms that `text` has and `translation` does not translate so."""
-        terms = self.terms_in(normalize(text))
-        return [term.name for term in terms if not term.is_in(translation)]
+    @property
+    def sha256(self) -> str:
+        """Of all terms and their translations."""
+        return sha256_json(list(self.terms.items()))
 
 
 def _folded(text: str) -> tuple[str, list[int]]:
@@ -176,11 +181,11 @@ class TermPlacer:
         *,
         n_best: int,
         is_scored: bool,
-    ) -> list[list[Hyp]]:
+    ) -> tuple[list[list[Hyp]], list[Ids]]:
         """The `hyps` of `parts`, or others whose best has the terms that were missing.
 
-        They begin with `prefixes`. A term is placed once; it is still missing if the vocabulary or
-        the longest translation have no room for it.
+        They begin with `prefixes`, or longer ones, which are returned too. A term is placed once;
+        it is still missing if the vocabulary or the longest translation have no room for it.
         """
         tgt = self._tokenizers.tgt
         found = list(hyps)
@@ -193,9 +198,9 @@ class TermPlacer:
                 missing[i] = [term for term in left[i] if not term.is_in(text)]
             todo = [i for i, terms in missing.items() if terms]
             if not todo:
-                return found
+                return found, given
             sources = [parts[i].ids for i in todo]
-            attention = self._engine.cross_attention(sources, [found[i][0].ids for i in todo])
+            attention = self._engine.attentions(sources, [found[i][0].ids for i in todo])
             replaced: dict[int, Ids] = {}
             for i, weights in zip(todo, attention, strict=True):
                 hyp = found[i][0].ids
@@ -210,15 +215,16 @@ class TermPlacer:
                 if prefix:
                     given[i] = prefix
                     replaced[i] = old
-            searched = self._search(
+            searched, longer = self._search(
                 [parts[i].ids for i in replaced],
                 [given[i] for i in replaced],
                 list(replaced.values()),
                 n_best=n_best,
                 is_scored=is_scored,
             )
-            for i, of_part in zip(replaced, searched, strict=True):
+            for i, of_part, prefix in zip(replaced, searched, longer, strict=True):
                 found[i] = of_part
+                given[i] = prefix
 
     def _place(
         self, term: Term, part: Part, hyp: Ids, weights: CrossAttention, *, begin: int
@@ -253,14 +259,19 @@ class TermPlacer:
         A sentence begins with a capital, if the vocabulary has the word with one; names, such as
         "iPhone", stay as they are.
         """
-        possible = []
+        possible: list[list[int]] = []
+        (text,) = self._tokenizers.tgt.decode([before])
         for translation in term.translations:
             is_name = not translation.islower()
             capital = translation if is_name else translation[0].upper() + translation[1:]
             spellings = [translation] if before else [capital, translation]
-            for ids in self._tokenizers.encode(spellings, "tgt"):
-                if UNK_ID not in ids and len(before) + len(ids) < self._engine.longest_sentence:
-                    possible.append([*before, *ids])
+            is_joined = all(re.match(UNSPACED, each) for each in (text[-1:], translation))
+            for ids in self._tokenizers.encode(
+                [text + each for each in spellings] if is_joined else spellings, "tgt"
+            ):
+                whole = ids if is_joined else [*before, *ids]
+                if UNK_ID not in ids and len(whole) < self._engine.longest_sentence:
+                    possible.append(whole)
                     break
         if len(possible) <= 1:
             return possible[0] if possible else ()
@@ -278,12 +289,14 @@ class TermPlacer:
         *,
         n_best: int,
         is_scored: bool,
-    ) -> list[list[Hyp]]:
+    ) -> tuple[list[list[Hyp]], list[Ids]]:
         """Hypotheses that begin with `prefixes`, of which the best goes on with another word.
 
         Where it goes on with letters, or with words that were `replaced`, such as in "hound|s dog
-        runs", it is searched for again from "hound runs". Others that do come last.
+        runs", it is searched for again from "hound runs", which is returned too. Others that do
+        come last.
         """
+        begins = list(prefixes)
         num_hyps = n_best if n_best == 1 else max(n_best, self._engine.config.beam_size)
         search = partial(self._engine.search, n_best=num_hyps, is_scored=is_scored)
         found = search(sources, prefixes=prefixes)
@@ -298,11 +311,13 @@ class TermPlacer:
             skipped = num_skipped(found[i][0])
             is_longer = len(prefix) + 1 < self._engine.longest_sentence
             if 0 < skipped < len(rest) and is_longer:
-                again[i] = [*prefix, rest[skipped]]
+                again[i] = begins[i] = [*prefix, rest[skipped]]
+            elif skipped:  # there is nothing else
+                found[i][0] = replace(found[i][0], ids=list(prefix))
         searched = search([sources[i] for i in again], prefixes=list(again.values()))
         for i, of_source in zip(again, searched, strict=True):
             found[i] = of_source
-        return [of_source[:n_best] for of_source in found]
+        return [of_source[:n_best] for of_source in found], begins
 
     def _num_skipped(self, rest: Ids, old: Ids) -> int:
         """How many ids at the beginning of `rest` are letters, or words of the end of `old`."""

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
+
 from mt_cli.config.schema import CapitalsReading, DecodingConfig
 from mt_cli.errors import DataError, UsageError
 from mt_cli.text import BOS_ID, PAD_ID, SPECIALS, UNK_ID
 from mt_cli.text.language import other_language
 from mt_cli.text.normalize import in_case, normalize, read_capitals
-from mt_cli.text.tokenizers import Tokenizers
+from mt_cli.text.tokenizers import Tokenizer, Tokenizers
 
 log = logging.getLogger(__name__)
 
@@ -64,14 +66,21 @@ class Translation:
     alignment: tuple[tuple[int, int], ...] = field(default=(), repr=False)
     """(place in `src_tokens`, place in `tokens`) for each of `tokens`, where it was asked for."""
     log_prob: float = field(default=0.0, repr=False)
-    """Natural logarithm of its probability; of a line in parts, their sum."""
+    """Natural logarithm of the probability of what was not given; of a line in parts, their sum."""
+    num_given: int = field(default=0, repr=False)
+    """How many of `tokens` had to be there: those of a prefix, and all up to the last term that was
+    missing.
+    """
     words: tuple[tuple[str, float], ...] = field(default=(), repr=False)
     """Each word, and the log-probability of its tokens together, where it was asked for."""
 
     @property
     def mean_log_prob(self) -> float:
-        """The log-probability of a token on average, the sentence end counted as one."""
-        return self.log_prob / (len(self.tokens) + 1)
+        """The log-probability of a token on average, the sentence end counted as one.
+
+        Given tokens do not count.
+        """
+        return self.log_prob / (len(self.tokens) - self.num_given + 1)
 
 
 @dataclass(frozen=True)
@@ -105,6 +114,20 @@ def checked_line(line: object, *, name: str) -> str:
     if not isinstance(line, str):
         raise UsageError(f"{name}: expected a str, found {line!r:.60}")
     return line
+
+
+def ids_of_prefix(prefix: str, tokenizers: Tokenizers, *, longest: int) -> list[int]:
+    """The ids that a translation has which begins with `prefix`.
+
+    Raises:
+        UsageError: the vocabulary lacks one of its words, or there are more than `longest`.
+    """
+    (ids,) = tokenizers.encode([checked_line(prefix, name="prefix")], "tgt")
+    if UNK_ID in ids:
+        raise UsageError(f"prefix: the vocabulary lacks a word of {prefix!r}")
+    if len(ids) > longest:
+        raise UsageError(f"prefix: {len(ids)} tokens, but the model takes {longest}")
+    return ids
 
 
 @dataclass(frozen=True)
@@ -223,8 +246,58 @@ def joined(parts: Sequence[Translation], *, space: str) -> Translation:
         src_tokens=tuple(src_tokens),
         alignment=tuple(alignment),
         log_prob=sum(part.log_prob for part in parts),
+        num_given=sum(part.num_given for part in parts),
         words=tuple(chain.from_iterable(part.words for part in parts)),
     )
+
+
+def place_of_copied(
+    place: int,
+    *,
+    parts: Sequence[Part],
+    hyps: Sequence[Sequence[int]],
+    texts: Sequence[str],
+    align: Callable[[int], Sequence[int]],
+    tokenizers: Tokenizers,
+) -> int:
+    """After how many words of a translation stands what stands after `place` source words.
+
+    It parts the translation as the source is parted: fewest tokens attend to what is on the other
+    side. The translation is that of the `parts` of a line, with `hyps` and `texts`; `align` gives
+    the source token of each token of a part.
+    """
+    done = 0
+    for number, (part, hyp, text) in enumerate(zip(parts, hyps, texts, strict=True)):
+        words = part.text.split()
+        num_translated = len(text.split())
+        if place == 0:
+            return done
+        if place < len(words):
+            (before,) = tokenizers.encode([" ".join(words[:place])], "src")
+            ends = [t for t, i in enumerate(hyp) if t and tokenizers.tgt.begins_word(i)]
+            is_before = np.array(align(number)) < len(before)
+            crossing = [
+                int((~is_before[:t]).sum() + is_before[t:].sum()) for t in (0, *ends, len(hyp))
+            ]
+            return done + min(int(np.argmin(crossing)), num_translated)
+        place -= len(words)
+        done += num_translated
+    return done
+
+
+def words_of(
+    ids: Sequence[int], log_probs: Sequence[float], tokenizer: Tokenizer
+) -> tuple[tuple[str, float], ...]:
+    """The words of `ids`, each with the sum of its `log_probs`; none if these are not known."""
+    words: list[list[int]] = []
+    sums: list[float] = []
+    for token_id, log_prob in zip(ids, log_probs, strict=False):
+        if not words or tokenizer.begins_word(token_id):
+            words.append([])
+            sums.append(0.0)
+        words[-1].append(token_id)
+        sums[-1] += log_prob
+    return tuple(zip(tokenizer.decode(words), sums, strict=True))
 
 
 def counting_lines(
@@ -258,6 +331,11 @@ def forbidden_ids(tokenizers: Tokenizers, config: DecodingConfig) -> Sequence[in
     """
     is_replaced = config.replace_unk and tokenizers.kind == "spacy"
     return NEVER_CHOSEN if is_replaced else (*NEVER_CHOSEN, UNK_ID)
+
+
+def unknown_places(ids: Sequence[int]) -> Sequence[int]:
+    """Places of `<unk>` in a source, where a translation's `<unk>` is most likely from; or all."""
+    return [place for place, token_id in enumerate(ids) if token_id == UNK_ID] or range(len(ids))
 
 
 def unk_rate(lines: Sequence[str], tokenizers: Tokenizers) -> float:

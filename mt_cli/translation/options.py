@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from mt_cli.config.load import explain
 from mt_cli.config.schema import Backend, Config, DecodingConfig, Device
 from mt_cli.errors import UsageError
-from mt_cli.machine.files import sha256_file, sha256_json
+from mt_cli.machine.files import sha256_json
 from mt_cli.runs.run import Run
 from mt_cli.text.tokenizers import Tokenizers
 
@@ -115,8 +115,6 @@ def search_facts(config: DecodingConfig, tokenizers: Tokenizers) -> dict[str, ob
         facts |= {key: getattr(config, key) for key in OF_SAMPLING}
     if config.beam_size == 1:
         facts.pop("length_penalty", None)
-    if config.glossary is not None:  # by what is in it, which may change
-        facts["glossary"] = sha256_file(config.glossary)
     if tokenizers.kind != "spacy":
         facts.pop("replace_unk", None)  # subwords never say `<unk>`
     return facts

@@ -3,7 +3,7 @@
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import closing
 from dataclasses import replace
@@ -107,17 +107,20 @@ class Engine(ABC):
     def token_log_probs(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[list[float]]:
         """The log-probability of each id of `hyps`, and then of `</s>`, given those before it."""
 
+    def attentions(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> Iterator[CrossAttention]:
+        """The `cross_attention` of each of `hyps`, of which few are in memory at a time."""
+        for begin in range(0, len(hyps), ALIGNED_TOGETHER):
+            part = slice(begin, begin + ALIGNED_TOGETHER)
+            yield from self.cross_attention(sources[part], hyps[part])
+
     def align(
         self, sources: Sequence[Ids], hyps: Sequence[Ids], among: Sequence[Sequence[int]]
     ) -> list[list[int]]:
         """The place in its source, one of its `among`, that each id of `hyps` attends to most."""
         aligned = []
-        for begin in range(0, len(hyps), ALIGNED_TOGETHER):
-            part = slice(begin, begin + ALIGNED_TOGETHER)
-            attention = self.cross_attention(sources[part], hyps[part])
-            for weights, places in zip(attention, among[part], strict=True):
-                best = weights[:, list(places)].argmax(-1).tolist()
-                aligned.append([places[i] for i in best])
+        for weights, places in zip(self.attentions(sources, hyps), among, strict=True):
+            best = weights[:, list(places)].argmax(-1).tolist()
+            aligned.append([places[i] for i in best])
         return aligned
 
 
@@ -260,7 +263,7 @@ class Searcher(Engine):
     ) -> list[list[int]]:
         """The places of all `sentences`, like lengths together, which wastes no padding.
 
-        Those of prefixes come first: until the shortest ends, there is only one beam.
+        First like lengths of prefixes: until the shortest ends, there is only one beam.
         """
         device = self.runtime.device.type
         largest = self.config.batch_size
@@ -270,12 +273,12 @@ class Searcher(Engine):
         largest = min(largest, max(MIN_SENTENCES, fair_share))
         smallest = max(MIN_SENTENCES, MIN_HYPS // hyps_each)
         copies = hyps_each if self.config.temperature else 1  # each sample reads its source anew
-        # The longest come first, so that memory runs out early.
+        # The longest come first, so that memory runs out early; of prefixes, those of like length.
         lengths = [(len(prefix), len(ids)) for ids, prefix in sentences]
         order = sorted(range(len(sentences)), key=lengths.__getitem__, reverse=True)
         batches: list[list[int]] = []
         while order:
-            longest = max(lengths[i][1] for i in order) + 1
+            longest = max(lengths[i][1] for i in order[:largest]) + 1
             share = math.ceil(len(order) / workers)
             by_tokens = MAX_TOKENS[device] // (longest * copies)
             count = max(1, min(largest, max(smallest, share), by_tokens))
@@ -356,7 +359,8 @@ class Searcher(Engine):
     def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[CrossAttention]:
         """See `Engine`."""
         self.models[0].eval()
-        return self._of_pairs(self._cross_attention, sources, hyps)
+        with self.runtime.limited():
+            return self._of_pairs(self._cross_attention, sources, hyps)
 
     def token_log_probs(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[list[float]]:
         """See `Engine`."""

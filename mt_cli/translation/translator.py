@@ -7,16 +7,14 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
-
 from mt_cli.config.schema import Backend, Device
-from mt_cli.decoding import Hyp, Ids
+from mt_cli.decoding import Hyp, Ids, OnDone
 from mt_cli.errors import UsageError
 from mt_cli.runs.run import Run, open_models
 from mt_cli.text import UNK_ID
@@ -35,9 +33,13 @@ from mt_cli.translation.lines import (
     checked_line,
     checked_lines,
     counting_lines,
+    ids_of_prefix,
     joined,
+    place_of_copied,
     read_line,
     read_words_in_capitals,
+    unknown_places,
+    words_of,
 )
 from mt_cli.translation.options import DecodingOptions, search_facts, search_name
 from mt_cli.translation.searcher import Engine
@@ -118,13 +120,24 @@ class Translator:
 
     @classmethod
     def of_models(
-        cls, models: Sequence[Run], options: DecodingOptions, *, quiet: bool = False
+        cls,
+        models: Sequence[Run],
+        options: DecodingOptions,
+        *,
+        glossary: Glossary | None = None,
+        quiet: bool = False,
     ) -> "Translator":
-        """Translator of opened runs or an exported model; raises as `load` does."""
+        """Translator of opened runs or an exported model; raises as `load` does.
+
+        `glossary` is the one that `options` name, if it has been read.
+        """
         first = models[0]
         config = options.config_of(first)
         checkpoints = options.checkpoints_of(models)
-        glossary = None if config.glossary is None else Glossary.read(config.glossary)
+        if config.glossary is not None:
+            glossary = glossary or Glossary.read(config.glossary)
+            search = {**options.search, "glossary": config.glossary.resolve()}
+            options = replace(options, search=search)
         reranker = None
         if config.rerank_with is not None:
             from mt_cli.translation.scorer import Reranker
@@ -195,6 +208,9 @@ class Translator:
                 prefix=prefix,
                 on_progress=on_progress,
             )
+            for source, of_line in zip(portion, candidates, strict=True):
+                missing = [len(self.missing_terms(source, each.text)) for each in of_line]
+                of_line[:] = [of_line[i] for i, num in enumerate(missing) if num <= missing[0]]
             chosen += reranker.choose(portion, candidates)
         return chosen
 
@@ -244,26 +260,32 @@ class Translator:
         sources = self._read(lines)
         parts_of_lines = self._split(sources)
         parts = list(chain.from_iterable(parts_of_lines))
-        prefixes = self._prefixes(prefix, parts_of_lines)
-        hyps_of_parts = self.engine.search(
-            [part.ids for part in parts],
-            prefixes=prefixes,
+        prefix_ids = ids_of_prefix(
+            prefix, self.tokenizers, longest=self.engine.longest_sentence - 1
+        )
+        prefixes: list[Ids] = []  # only the first part of a line has one
+        for of_parts in parts_of_lines:
+            prefixes += [prefix_ids, *[()] * len(of_parts)][: len(of_parts)]
+        hyps_of_parts, prefixes = self.search(
+            parts,
+            prefixes,
             n_best=n_best,
             is_scored=is_detailed,
             on_done=counting_lines(parts_of_lines, on_progress),
         )
-        if self._term_placer is not None:
-            hyps_of_parts = self._term_placer.place(
-                parts, hyps_of_parts, prefixes, n_best=n_best, is_scored=is_detailed
-            )
-        self._count_cut(parts, hyps_of_parts)
+        self._count_cut(parts, prefixes, hyps_of_parts)
         repeated = [part for part in parts for _ in range(n_best)]
         hyps = list(chain.from_iterable(hyps_of_parts))
         texts = self.detokenize(repeated, [hyp.ids for hyp in hyps])
         translations = [Translation(text, 0.0) for text in texts]
         if is_detailed:
             translations = self._detailed(
-                repeated, hyps, texts, with_alignment=with_alignment, with_words=with_words
+                repeated,
+                hyps,
+                texts,
+                [len(prefix) for prefix in prefixes for _ in range(n_best)],
+                with_alignment=with_alignment,
+                with_words=with_words,
             )
         space = sentence_space(self.tokenizers.options.tgt_lang)
         joined_lines = []
@@ -276,7 +298,12 @@ class Translator:
                 whole = joined(translations[of_rank], space=space)
                 if source.copied:
                     place_of = partial(
-                        self._place_of, repeated[of_rank], hyps[of_rank], texts[of_rank], {}
+                        place_of_copied,
+                        parts=repeated[of_rank],
+                        hyps=[hyp.ids for hyp in hyps[of_rank]],
+                        texts=texts[of_rank],
+                        align=cache(partial(self._align, repeated[of_rank], hyps[of_rank])),
+                        tokenizers=self.tokenizers,
                     )
                     whole = replace(whole, text=source.around(whole.text, place_of))
                 of_line.append(whole)
@@ -285,61 +312,41 @@ class Translator:
         self._count_wrong(sources, [of_line[0].text for of_line in joined_lines])
         return joined_lines
 
-    def _prefixes(self, prefix: str, parts_of_lines: Sequence[Sequence[Part]]) -> list[Ids]:
-        """For each part of a line how its translation begins: with `prefix` if it is the first."""
-        (ids,) = self.tokenizers.encode([checked_line(prefix, name="prefix")], "tgt")
-        if UNK_ID in ids:
-            raise UsageError(f"prefix: the vocabulary lacks a word of {prefix!r}")
-        if len(ids) >= self.engine.longest_sentence:
-            raise UsageError(
-                f"prefix: {len(ids)} tokens, but the model takes {self.engine.longest_sentence}"
-            )
-        prefixes: list[Ids] = []
-        for parts in parts_of_lines:
-            prefixes += [() if number else ids for number, _ in enumerate(parts)]
-        return prefixes
-
-    def _place_of(
+    def search(
         self,
         parts: Sequence[Part],
-        hyps: Sequence[Hyp],
-        texts: Sequence[str],
-        alignments: dict[int, list[int]],
-        place: int,
-    ) -> int:
-        """After how many words of a translation stands what stands after `place` source words.
+        prefixes: list[Ids],
+        *,
+        n_best: int = 1,
+        is_scored: bool = True,
+        on_done: OnDone | None = None,
+    ) -> tuple[list[list[Hyp]], list[Ids]]:
+        """`Engine.search` for `parts`, and again where terms of the glossary are missing.
 
-        It parts the translation as the source is parted: fewest tokens attend to what is on the
-        other side. The `alignments` of parts, by number, are kept for the next place.
+        Returns what the hypotheses of each part had to begin with, too.
         """
-        done = 0
-        for number, (part, hyp, text) in enumerate(zip(parts, hyps, texts, strict=True)):
-            words = part.text.split()
-            num_translated = len(text.split())
-            if 0 < place < len(words):
-                if number not in alignments:
-                    found = self.engine.align([part.ids], [hyp.ids], [range(len(part.ids))])
-                    alignments[number] = found[0]
-                (before,) = self.tokenizers.encode([" ".join(words[:place])], "src")
-                tgt = self.tokenizers.tgt
-                ends = [t for t, token_id in enumerate(hyp.ids) if t and tgt.begins_word(token_id)]
-                is_before = np.array(alignments[number]) < len(before)
-                crossing = [
-                    int((~is_before[:t]).sum() + is_before[t:].sum())
-                    for t in (0, *ends, len(hyp.ids))
-                ]
-                return done + min(int(np.argmin(crossing)), num_translated)
-            if place == 0:
-                return done
-            place -= len(words)
-            done += num_translated
-        return done
+        found = self.engine.search(
+            [part.ids for part in parts],
+            prefixes=prefixes,
+            n_best=n_best,
+            is_scored=is_scored,
+            on_done=on_done,
+        )
+        if self._term_placer is None:
+            return found, prefixes
+        return self._term_placer.place(parts, found, prefixes, n_best=n_best, is_scored=is_scored)
+
+    def _align(self, parts: Sequence[Part], hyps: Sequence[Hyp], number: int) -> list[int]:
+        """The source token that each token of the part `number` attends to most."""
+        ids = parts[number].ids
+        return self.engine.align([ids], [hyps[number].ids], [range(len(ids))])[0]
 
     def _detailed(
         self,
         parts: Sequence[Part],
         hyps: Sequence[Hyp],
         texts: Sequence[str],
+        nums_given: Sequence[int],
         *,
         with_alignment: bool,
         with_words: bool,
@@ -363,23 +370,11 @@ class Translator:
                     src_tokens=tuple(self.tokenizers.src.tokens(src_ids[i])),
                     alignment=tuple((src, tgt) for tgt, src in enumerate(aligned[i])),
                     log_prob=hyp.log_prob,
-                    words=self._words(hyp.ids, log_probs[i]) if with_words else (),
+                    num_given=nums_given[i],
+                    words=words_of(hyp.ids, log_probs[i], self.tokenizers.tgt),
                 )
             )
         return found
-
-    def _words(self, ids: Ids, log_probs: Sequence[float]) -> tuple[tuple[str, float], ...]:
-        """The words of `ids` (T), each with the sum of its `log_probs` (T+1)."""
-        tgt = self.tokenizers.tgt
-        words: list[list[int]] = []
-        sums: list[float] = []
-        for token_id, log_prob in zip(ids, log_probs, strict=False):
-            if not words or tgt.begins_word(token_id):
-                words.append([])
-                sums.append(0.0)
-            words[-1].append(token_id)
-            sums[-1] += log_prob
-        return tuple(zip(tgt.decode(words), sums, strict=True))
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         """The log-probability of each of `targets` as the translation of its source.
@@ -411,7 +406,8 @@ class Translator:
     def _start_counting(self) -> None:
         self._num_lines = 0
         self._changed_numbers: list[int] = []  # numbers of these lines, from 1
-        self._without_terms: list[int] = []  # and of those that lack a term of the glossary
+        # And of those that lack a term of the glossary, with the first of them.
+        self._without_terms: list[tuple[int, str]] = []
         self._num_searched = 0
         self._num_cut = 0  # translations that reached their maximum length
 
@@ -428,9 +424,10 @@ class Translator:
                 f"number, the first is line {self._changed_numbers[0]}"
             )
         if self._without_terms:
+            line, term = self._without_terms[0]
             warnings.append(
                 f"{len(self._without_terms)} of {self._num_lines} lines lack a term of the "
-                f"glossary, the first is line {self._without_terms[0]}"
+                f"glossary, the first is line {line} ({term})"
             )
         if self._num_cut >= FEW_CUT and self._num_cut > SMALL_SHARE_CUT * self._num_searched:
             warnings.append(
@@ -441,18 +438,22 @@ class Translator:
         self._start_counting()
         return warnings
 
-    def _count_cut(self, parts: Sequence[Part], hyps: Sequence[Sequence[Hyp]]) -> None:
+    def _count_cut(
+        self, parts: Sequence[Part], prefixes: Sequence[Ids], hyps: Sequence[Sequence[Hyp]]
+    ) -> None:
         self._num_searched += len(hyps)
-        for part, of_part in zip(parts, hyps, strict=True):
-            self._num_cut += len(of_part[0].ids) >= self.engine.limit(len(part.ids))
+        for part, prefix, of_part in zip(parts, prefixes, hyps, strict=True):
+            limit = self.engine.limit(len(part.ids), len(prefix))
+            self._num_cut += len(of_part[0].ids) >= limit
 
     def _count_wrong(self, sources: Sequence[Line], translations: Sequence[str]) -> None:
         for source, translation in zip(sources, translations, strict=True):
             self._num_lines += 1
             if self.changes_a_number(source.original, translation):
                 self._changed_numbers.append(self._num_lines)
-            if self.glossary is not None and self.glossary.missing(source.text, translation):
-                self._without_terms.append(self._num_lines)
+            missing = self.missing_terms(source.original, translation)
+            if missing:
+                self._without_terms.append((self._num_lines, missing[0]))
 
     def changes_a_number(self, source: str, translation: str) -> bool:
         """Whether `translation` lost or changed a number of `source`; see `text.numbers`."""
@@ -460,6 +461,17 @@ class Translator:
         return changes_a_number(
             source, translation, src_lang=options.src_lang, tgt_lang=options.tgt_lang
         )
+
+    def missing_terms(self, line: str, translation: str) -> list[str]:
+        """The terms of the glossary that `line` has and `translation` does not translate so.
+
+        What is copied has none.
+        """
+        if self.glossary is None:
+            return []
+        (source,) = self._read([line])
+        terms = self.glossary.terms_in(source.text)
+        return [term.name for term in terms if not term.is_in(translation)]
 
     def input_warning(self, lines: Sequence[str], *, min_lines: int = 2) -> str | None:
         """Why `lines` are probably not for this model: they are in another language.
@@ -568,7 +580,7 @@ class Translator:
         with_unknown = [i for i, hyp in enumerate(hyps) if UNK_ID in hyp]
         sources = [parts[i].ids for i in with_unknown]
         aligned = self.engine.align(
-            sources, [hyps[i] for i in with_unknown], [_unknown_places(ids) for ids in sources]
+            sources, [hyps[i] for i in with_unknown], [unknown_places(ids) for ids in sources]
         )
         for i, ids, places in zip(with_unknown, sources, aligned, strict=True):
             (words,) = split_words([parts[i].text], src.lang)
@@ -585,8 +597,3 @@ class Translator:
 
 def _loaded_again(folders: list[Path], options: DecodingOptions) -> Translator:
     return Translator.of_models(open_models(folders), options)
-
-
-def _unknown_places(ids: Ids) -> Sequence[int]:
-    """Places of `<unk>` in a source, where a translation's `<unk>` is most likely from; or all."""
-    return [place for place, token_id in enumerate(ids) if token_id == UNK_ID] or range(len(ids))

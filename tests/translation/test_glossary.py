@@ -1,10 +1,12 @@
 """Glossaries: which terms a text has, and that its translation has theirs."""
 
+import pickle
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,10 +15,14 @@ from tiny import CPU, randomised, tiny_model
 
 from mt_cli import Translator
 from mt_cli.config.schema import DecodingConfig, TokenizerConfig
+from mt_cli.data.encoded import TrainingLengths
+from mt_cli.decoding import Hyp, Ids
 from mt_cli.errors import DataError, UsageError
+from mt_cli.look.attention import Attention
 from mt_cli.text import BOS_ID, PAD_ID
+from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.translation.glossary import Glossary
-from mt_cli.translation.searcher import Searcher
+from mt_cli.translation.searcher import CrossAttention, Engine, Searcher
 
 LINES = [
     "Ein Hund rennt durch den Schnee.",
@@ -120,6 +126,15 @@ def test_terms_are_whole_words_in_any_case_and_the_longest_wins(tmp_path: Path) 
     assert names(glossary, "Rotes Gras") == []
 
 
+def test_an_exact_term_comes_before_one_of_any_letters_and_case_makes_no_other(
+    tmp_path: Path,
+) -> None:
+    path = glossary_of(tmp_path, "Hund*\tcanine", "Hund\tdog", "HUND\tpuppy")
+    (dog, dogs) = Glossary.read(path).terms_in("Ein Hund und Hunde")
+    assert (dog.name, dog.translations) == ("Hund", ["dog", "puppy"])
+    assert (dogs.name, dogs.translations) == ("Hund*", ["canine"])
+
+
 def test_sz_is_two_letters_in_capitals() -> None:
     glossary = Glossary({"Straße": ["avenue"]})
     for text in ("IN DER STRASSE.", "in der Strasse.", "in der Straße."):
@@ -132,8 +147,9 @@ def test_where_there_are_no_spaces_terms_stand_within_text() -> None:
     assert names(glossary, "黒い犬が走る。") == ["犬"]
     assert names(glossary, "赤い犬が走る。") == ["赤い犬*"]
     assert names(glossary, "หมาวิ่ง") == ["หมา"]
-    assert glossary.missing("Der Hund", "黒い猫が") == []
-    assert glossary.missing("Der Hund", "黒い犬が") == ["Hund"]
+    (term,) = glossary.terms_in("Der Hund")
+    assert term.is_in("黒い猫が")
+    assert not term.is_in("黒い犬が")
 
 
 WORDS = st.sampled_from(["a", "b", "ab", "A"])
@@ -221,9 +237,8 @@ def test_only_the_lines_that_lack_a_term_are_told(tmp_path: Path) -> None:
     (warning,) = translator.take_warnings()
     assert "1 of 4 lines lack a term" in warning
     assert "line 3" in warning
-    assert translator.glossary is not None
-    assert translator.glossary.missing(LINES[2], "A woman.") == ["Frau"]
-    assert translator.glossary.missing(LINES[0], "The Puppy sleeps.") == []
+    assert translator.missing_terms(LINES[2], "A woman.") == ["Frau"]
+    assert translator.missing_terms(LINES[0], "The Puppy sleeps.") == []
 
 
 def test_words_that_a_vocabulary_of_words_lacks_are_told() -> None:
@@ -284,3 +299,159 @@ def test_lines_together_are_translated_as_alone(tmp_path: Path) -> None:
     translator = load(glossary_of(tmp_path, "Hund*\tpuppy", "Schnee\tice", "Bank\tsofa"))
     lines: Sequence[str] = LINES * 6
     assert translator.translate(lines) == [translator.translate([line])[0] for line in lines]
+
+
+# Placing, with an engine that says what it is told to
+
+
+class Told(Engine):
+    """Goes on from each prefix as `said` says, where `+` is no space.
+
+    Each word attends to the source word that `looks` gives.
+    """
+
+    def __init__(
+        self, tokenizers: Tokenizers, said: dict[str, str], looks: Callable[[str], int]
+    ) -> None:
+        super().__init__(
+            DecodingConfig(), device="cpu", longest_sentence=40, lengths=TrainingLengths()
+        )
+        self._tokenizers = tokenizers
+        self._said = said
+        self._looks = looks
+        self.prefixes: list[str] = []
+
+    def search(self, sources: Sequence[Ids], **options: Any) -> list[list[Hyp]]:  # noqa: ANN401
+        found = []
+        for prefix in options["prefixes"]:
+            (text,) = self._tokenizers.tgt.decode([prefix])
+            self.prefixes.append(text)
+            whole = [*prefix]
+            for word in self._said[text].split():
+                piece = word.removeprefix("+")
+                (ids,) = self._tokenizers.encode([piece], "tgt")
+                whole += [self._tokenizers.tgt.entries.index(piece)] if piece != word else ids
+            found.append([Hyp(whole, 0.0, 0.0)])
+        return found
+
+    def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[CrossAttention]:
+        found = []
+        for src, hyp in zip(sources, hyps, strict=True):
+            words = np.cumsum([self._tokenizers.src.begins_word(i) for i in src]) - 1
+            weights = np.zeros((len(hyp), len(src)), np.float32)
+            for t, token in enumerate(self._tokenizers.tgt.tokens(hyp)):
+                weights[t, words == self._looks(token.strip("▁."))] = 1
+            found.append(weights)
+        return found
+
+    def token_log_probs(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[list[float]]:
+        return [[0.0] * (len(hyp) + 1) for hyp in hyps]
+
+
+SOURCE = "Ein Hund jagt eine Katze."
+WORDS_OF_SOURCE = {"A": 0, "dog": 1, "chases": 2, "a": 3, "cat": 4}
+
+
+def told(
+    said: dict[str, str],
+    terms: dict[str, list[str]],
+    looks: Callable[[str], int] = lambda word: WORDS_OF_SOURCE.get(word, 2),
+    *,
+    prefix: str = "",
+) -> tuple[str, list[str]]:
+    """The translation of `SOURCE`, and the prefixes that were searched from."""
+    tokenizers = load().tokenizers
+    engine = Told(tokenizers, said, looks)
+    (text,) = Translator(engine, tokenizers, glossary=Glossary(terms)).translate(
+        [SOURCE], prefix=prefix
+    )
+    return text, engine.prefixes
+
+
+def test_a_term_is_placed_at_its_word_and_what_follows_is_searched_anew() -> None:
+    said = {"": "A dog chases a cat.", "A horse": "chases one cat."}
+    assert told(said, {"Hund": ["horse"]}) == ("A horse chases one cat.", ["", "A horse"])
+
+
+def test_terms_are_placed_in_the_order_of_the_translation() -> None:
+    said = {
+        "": "A cat by a dog",
+        "A bird": "by a dog",
+        "A bird by a horse": "on grass",
+    }
+    terms = {"Hund": ["horse"], "Katze": ["bird"]}
+    assert told(said, terms)[0] == "A bird by a horse on grass"
+
+
+def test_a_term_does_not_cut_what_was_given() -> None:
+    said = {"A dog": "is here", "A dog horse": "is here", "A dog is horse": "now"}
+    text, prefixes = told(said, {"Hund": ["horse"]}, prefix="A dog")
+    assert text.startswith("A dog ")
+    assert all(each.startswith("A dog") for each in prefixes)
+
+
+@pytest.mark.parametrize("rest", ["+s dog chases cats", "dog chases cats", "+s chases cats"])
+def test_neither_letters_nor_the_old_word_follow_a_term(rest: str) -> None:
+    said = {"": "A dog chases cats", "A horse": rest, "A horse chases": "a cat"}
+    found = told(said, {"Hund": ["horse"]})
+    assert found == ("A horse chases a cat", ["", "A horse", "A horse chases"])
+
+
+@pytest.mark.parametrize("rest", ["+s", "dog", "+s dog"])
+def test_a_term_ends_a_translation_that_would_only_spoil_it(rest: str) -> None:
+    said = {"": "A dog", "A horse": rest}
+    assert told(said, {"Hund": ["horse"]})[0] == "A horse"
+
+
+def test_a_term_that_has_no_room_is_left_out_and_others_are_placed() -> None:
+    said = {"": "A dog chases a cat.", "A dog chases a bird": "now"}
+    terms = {"Hund": ["very " * 39 + "big"], "Katze": ["bird"]}
+    assert told(said, terms)[0] == "A dog chases a bird now"
+
+
+class Last:
+    """A reranker that takes the last candidate."""
+
+    def choose(self, sources: Sequence[str], candidates: Sequence[Sequence[Any]]) -> list[str]:
+        return [of_line[-1].text for of_line in candidates]
+
+
+def test_reranking_chooses_among_those_that_have_the_terms(tmp_path: Path) -> None:
+    path = glossary_of(tmp_path, "rennt\truns", "spielen\tplay", "liest\treads", "schläft\tnaps")
+    found = load(path, beam_size=8)
+    reranked = Translator(
+        found.engine, found.tokenizers, glossary=found.glossary, reranker=cast("Any", Last())
+    )
+    texts = reranked.translate(LINES)
+    assert [found.missing_terms(*pair) for pair in zip(LINES, texts, strict=True)] == [[]] * 4
+
+
+def test_the_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = glossary_of(tmp_path, "Hund*\tpuppy")
+    translator = load(Path("terms.tsv"))
+    again = pickle.loads(pickle.dumps(translator))
+    path.unlink()
+    assert "terms.tsv" in repr(translator)
+    for each in (translator, again):
+        assert "puppy" in each.translate(LINES[:1])[0]
+
+
+def test_long_prefixes_and_terms_are_no_reason_to_warn(tmp_path: Path) -> None:
+    translator = load(glossary_of(tmp_path, f"Hund\tdog {'and cat ' * 8}"))
+    translator.translate(["Hund.", "Ein Hund.", "Der Hund."])
+    translator.translate(["Mann."] * 4, prefix="There is a man " * 6)
+    assert translator.take_warnings() == []
+
+
+def test_attention_is_that_of_the_translation_with_its_terms(tmp_path: Path) -> None:
+    translator = load(glossary_of(tmp_path, "Schnee\tdeep ice"))
+    assert Attention.of(translator, LINES[0]).pair.translation == translator.translate(LINES)[0]
+
+
+def test_what_is_copied_has_no_terms(tmp_path: Path) -> None:
+    translator = load(glossary_of(tmp_path, "hund\tdog", "12\ta dozen"))
+    found = translator.translate(["Ein Mann liest http://hund.de/a im Park.", "12", "{hund}"])
+    assert "http://hund.de/a" in found[0]
+    assert found[1:] == ["12", "{hund}"]
+    assert translator.take_warnings() == []
