@@ -321,17 +321,21 @@ class TermPlacer:
 
     def _num_skipped(self, rest: Ids, old: Ids) -> int:
         """How many ids at the beginning of `rest` are letters, or words of the end of `old`."""
-        num = 0
-        while num < len(rest) and self._continues_word[rest[num]]:
-            num += 1
+        num = self._end_of_word(rest, 0)
         words = [t for t, token_id in enumerate(old) if self._begins_word[token_id]]
         for word in words:
             tail = list(old[word:])
             while not (self._begins_word[tail[-1]] or self._continues_word[tail[-1]]):
                 tail.pop()  # a mark
             if list(rest[num : num + len(tail)]) == tail:
-                return num + len(tail)
+                return self._end_of_word(rest, num + len(tail))
         return num
+
+    def _end_of_word(self, ids: Ids, place: int) -> int:
+        """The first place from `place` where no word goes on."""
+        while place < len(ids) and self._continues_word[ids[place]]:
+            place += 1
+        return place
 
 
 def _reach(place: int, words: Iterable[int], attended: Sequence[int], others: set[int]) -> int:
