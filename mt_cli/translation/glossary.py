@@ -11,7 +11,6 @@ import csv
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -153,6 +152,30 @@ def _end_of(pieces: Sequence[str], text: str, begin: int) -> int:
     return end if WORD_ENDS.match(text, end) else 0
 
 
+@dataclass
+class Draft:
+    """A translation on its way to have all terms."""
+
+    part: Part
+    hyps: list[Hyp]
+    """The best first."""
+    prefix: Ids
+    """What they begin with."""
+    terms: list[Term]
+    """Those of the source that have not been placed."""
+    replaced: Ids = ()
+    """The words whose place the last term took."""
+
+    @property
+    def ids(self) -> Ids:
+        """Those of the best."""
+        return self.hyps[0].ids
+
+    def rest(self, hyp: Hyp) -> Ids:
+        """What `hyp` has after the prefix."""
+        return hyp.ids[len(self.prefix) :]
+
+
 class TermPlacer:
     """Searches anew where a translation lacks a term of its source."""
 
@@ -160,18 +183,15 @@ class TermPlacer:
         self._glossary = glossary
         self._engine = engine
         self._tokenizers = tokenizers
-        tgt = tokenizers.tgt
-        texts = [entry.lstrip(JOINER) for entry in tgt.entries]
-        self._begins_word = [
-            tgt.begins_word(i) or re.match(UNSPACED, text) is not None
-            for i, text in enumerate(texts)
-        ]
+        self._begins_word: list[bool] = []
         """Of each id."""
-        self._continues_word = [
-            text[:1].isalnum() and not begins_word
-            for text, begins_word in zip(texts, self._begins_word, strict=True)
-        ]
+        self._continues_word: list[bool] = []
         """Of each id; marks do neither."""
+        for i, entry in enumerate(tokenizers.tgt.entries):
+            text = entry.lstrip(JOINER)
+            begins_word = tokenizers.tgt.begins_word(i) or re.match(UNSPACED, text) is not None
+            self._begins_word.append(begins_word)
+            self._continues_word.append(text[:1].isalnum() and not begins_word)
 
     def place(
         self,
@@ -187,54 +207,44 @@ class TermPlacer:
         They begin with `prefixes`, or longer ones, which are returned too. A term is placed once;
         it is still missing if the vocabulary or the longest translation have no room for it.
         """
-        tgt = self._tokenizers.tgt
-        found = list(hyps)
-        given = list(prefixes)
-        left = [self._glossary.terms_in(part.text) for part in parts]
-        while True:
-            missing: dict[int, list[Term]] = {}
-            for i in [i for i, terms in enumerate(left) if terms]:
-                (text,) = tgt.decode([found[i][0].ids])
-                missing[i] = [term for term in left[i] if not term.is_in(text)]
-            todo = [i for i, terms in missing.items() if terms]
-            if not todo:
-                return found, given
-            sources = [parts[i].ids for i in todo]
-            attention = self._engine.attentions(sources, [found[i][0].ids for i in todo])
-            replaced: dict[int, Ids] = {}
-            for i, weights in zip(todo, attention, strict=True):
-                hyp = found[i][0].ids
-                places = [
-                    self._place(term, parts[i], hyp, weights, begin=len(given[i]))
-                    for term in missing[i]
-                ]
-                begin, old = min(places, key=lambda place: place[0])
-                term = missing[i][places.index((begin, old))]
-                left[i].remove(term)
-                prefix = self._placed(term, parts[i], hyp[:begin])
-                if prefix:
-                    given[i] = prefix
-                    replaced[i] = old
-            searched, longer = self._search(
-                [parts[i].ids for i in replaced],
-                [given[i] for i in replaced],
-                list(replaced.values()),
-                n_best=n_best,
-                is_scored=is_scored,
-            )
-            for i, of_part, prefix in zip(replaced, searched, longer, strict=True):
-                found[i] = of_part
-                given[i] = prefix
+        drafts = []
+        for part, of_part, prefix in zip(parts, hyps, prefixes, strict=True):
+            drafts.append(Draft(part, of_part, prefix, self._glossary.terms_in(part.text)))
+        todo = [draft for draft in drafts if self._missing(draft)]
+        while todo:
+            sources = [draft.part.ids for draft in todo]
+            attentions = self._engine.attentions(sources, [draft.ids for draft in todo])
+            for draft, weights in zip(todo, attentions, strict=True):
+                self._cut(draft, weights)
+            self._search(todo, n_best=n_best, is_scored=is_scored)
+            todo = [draft for draft in todo if self._missing(draft)]
+        return [draft.hyps for draft in drafts], [draft.prefix for draft in drafts]
 
-    def _place(
-        self, term: Term, part: Part, hyp: Ids, weights: CrossAttention, *, begin: int
-    ) -> tuple[int, Ids]:
-        """The place of `term` in `hyp` (T), from `begin`, and the words whose place it takes.
+    def _missing(self, draft: Draft) -> list[Term]:
+        if not draft.terms:
+            return []
+        (text,) = self._tokenizers.tgt.decode([draft.ids])
+        return [term for term in draft.terms if not term.is_in(text)]
+
+    def _cut(self, draft: Draft, weights: CrossAttention) -> None:
+        """Let `draft` begin with what it has up to the first missing term, and with that."""
+        missing = self._missing(draft)
+        places = [self._place(term, draft, weights) for term in missing]
+        begin, draft.replaced = min(places, key=lambda place: place[0])
+        term = missing[places.index((begin, draft.replaced))]
+        draft.terms.remove(term)
+        draft.prefix = self._placed(term, draft.part, draft.ids[:begin]) or draft.prefix
+
+    def _place(self, term: Term, draft: Draft, weights: CrossAttention) -> tuple[int, Ids]:
+        """The place of `term` after the prefix of `draft`, and the words whose place it takes.
 
         They are the word that attends most to the term, and those near it that attend most to its
         other words; none if they mostly attend to others. `weights` are (T, S).
         """
-        words = [t for t in range(begin, len(hyp)) if t == 0 or self._begins_word[hyp[t]]]
+        part = draft.part
+        ids = draft.ids
+        begin = len(draft.prefix)
+        words = [t for t in range(begin, len(ids)) if t == 0 or self._begins_word[ids[t]]]
         if not words:
             return begin, ()
         before, up_to = self._tokenizers.encode(
@@ -250,8 +260,8 @@ class TermPlacer:
         last = _reach(best, range(best + 1, len(words)), attended, others)
         of_old = of_words[first : last + 1]
         is_translation = of_old[:, span].sum() > of_old.sum() / 2
-        end = [*words, len(hyp)][last + 1]
-        return words[first], hyp[words[first] : end] if is_translation else ()
+        end = [*words, len(ids)][last + 1]
+        return words[first], ids[words[first] : end] if is_translation else ()
 
     def _placed(self, term: Term, part: Part, before: Ids) -> Ids:
         """`before` and the likeliest translation of `term`; nothing if none is possible.
@@ -281,46 +291,42 @@ class TermPlacer:
             log_probs.append(sum(each[len(before) : len(ids)]))
         return possible[log_probs.index(max(log_probs))]
 
-    def _search(
-        self,
-        sources: Sequence[Ids],
-        prefixes: Sequence[Ids],
-        replaced: Sequence[Ids],
-        *,
-        n_best: int,
-        is_scored: bool,
-    ) -> tuple[list[list[Hyp]], list[Ids]]:
-        """Hypotheses that begin with `prefixes`, of which the best goes on with another word.
+    def _search(self, drafts: Sequence[Draft], *, n_best: int, is_scored: bool) -> None:
+        """Go on from the prefixes of `drafts`; the best hypotheses do so with another word.
 
-        Where it goes on with letters, or with words that were `replaced`, such as in "hound|s dog
-        runs", it is searched for again from "hound runs", which is returned too. Others that do
-        come last.
+        Where the best goes on with letters, or with words that were replaced, such as in "hound|s
+        dog runs", it is searched for again from "hound runs". Others that do come last.
         """
-        begins = list(prefixes)
         num_hyps = n_best if n_best == 1 else max(n_best, self._engine.config.beam_size)
-        search = partial(self._engine.search, n_best=num_hyps, is_scored=is_scored)
-        found = search(sources, prefixes=prefixes)
-        again: dict[int, Ids] = {}
-        for i, (prefix, old) in enumerate(zip(prefixes, replaced, strict=True)):
 
-            def num_skipped(hyp: Hyp, begin: int = len(prefix), old: Ids = old) -> int:
-                return self._num_skipped(hyp.ids[begin:], old)
+        def search(drafts: Sequence[Draft]) -> None:
+            found = self._engine.search(
+                [draft.part.ids for draft in drafts],
+                prefixes=[draft.prefix for draft in drafts],
+                n_best=num_hyps,
+                is_scored=is_scored,
+            )
+            for draft, hyps in zip(drafts, found, strict=True):
+                hyps.sort(key=lambda hyp: self._num_skipped(draft, hyp) > 0 or not hyp.ids)
+                draft.hyps = hyps[:n_best]
 
-            found[i].sort(key=lambda hyp: num_skipped(hyp) > 0 or not hyp.ids)
-            rest = found[i][0].ids[len(prefix) :]
-            skipped = num_skipped(found[i][0])
-            is_longer = len(prefix) + 1 < self._engine.longest_sentence
-            if 0 < skipped < len(rest) and is_longer:
-                again[i] = begins[i] = [*prefix, rest[skipped]]
-            elif skipped:  # there is nothing else
-                found[i][0] = replace(found[i][0], ids=list(prefix))
-        searched = search([sources[i] for i in again], prefixes=list(again.values()))
-        for i, of_source in zip(again, searched, strict=True):
-            found[i] = of_source
-        return [of_source[:n_best] for of_source in found], begins
+        search(drafts)
+        again = []
+        for draft in drafts:
+            best = draft.hyps[0]
+            skipped = self._num_skipped(draft, best)
+            others = draft.rest(best)[skipped:]
+            if skipped and others and len(draft.prefix) + 1 < self._engine.longest_sentence:
+                draft.prefix = [*draft.prefix, others[0]]
+                again.append(draft)
+            elif skipped:
+                draft.hyps[0] = replace(best, ids=list(draft.prefix))
+        search(again)
 
-    def _num_skipped(self, rest: Ids, old: Ids) -> int:
-        """How many ids at the beginning of `rest` are letters, or words of the end of `old`."""
+    def _num_skipped(self, draft: Draft, hyp: Hyp) -> int:
+        """How many ids after the prefix are letters, or words of the end of what was replaced."""
+        rest = draft.rest(hyp)
+        old = draft.replaced
         num = self._end_of_word(rest, 0)
         words = [t for t, token_id in enumerate(old) if self._begins_word[token_id]]
         for word in words:
