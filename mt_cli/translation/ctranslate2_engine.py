@@ -127,7 +127,7 @@ class CTranslate2Engine(Engine):
         """Those of the tokens of each pair of a source and tokens, and of `</s>`."""
         with self._failures_explained():
             found = self._engine.score_batch(
-                [[self._src_tokens[i] for i in ids] for ids, _ in pairs],
+                [_named(ids, self._src_tokens) for ids, _ in pairs],
                 [tokens for _, tokens in pairs],
                 max_batch_size=self._batch_size,
                 max_input_length=self.longest_sentence + 1,
@@ -137,7 +137,7 @@ class CTranslate2Engine(Engine):
     def token_log_probs(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[list[float]]:
         """See `Engine`."""
         pairs = zip(sources, hyps, strict=True)
-        return self._log_probs([(src, [self._tgt_tokens[i] for i in hyp]) for src, hyp in pairs])
+        return self._log_probs([(src, _named(hyp, self._tgt_tokens)) for src, hyp in pairs])
 
     def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[CrossAttention]:
         """See `Engine`; which layer and heads are asked is written in the exported weights."""
@@ -148,7 +148,7 @@ class CTranslate2Engine(Engine):
                 with self._failures_explained():
                     (pending,) = self._translate(
                         [src],
-                        target_prefix=[[self._tgt_tokens[i] for i in hyp]],
+                        target_prefix=[_named(hyp, self._tgt_tokens)],
                         beam_size=1,
                         min_decoding_length=0,
                         max_decoding_length=len(hyp),
@@ -163,7 +163,7 @@ class CTranslate2Engine(Engine):
     ) -> "list[AsyncTranslationResult]":
         """Hand `sources` to CTranslate2 as one batch."""
         pending: list[AsyncTranslationResult] = self._engine.translate_batch(
-            [[self._src_tokens[i] for i in ids] for ids in sources],
+            [_named(ids, self._src_tokens) for ids in sources],
             max_batch_size=self._batch_size,
             max_input_length=self.longest_sentence + 1,
             asynchronous=True,
@@ -200,7 +200,7 @@ class CTranslate2Engine(Engine):
             for places in groups.values():
                 pending = self._translate(
                     [sources[i] for i in places],
-                    target_prefix=[[self._tgt_tokens[t] for t in prefixes[i]] for i in places],
+                    target_prefix=[_named(prefixes[i], self._tgt_tokens) for i in places],
                     beam_size=1 if drawn else config.beam_size,
                     num_hypotheses=num_hyps,
                     # Without a penalty, its beams stop at the likeliest hypothesis that has ended.
@@ -237,6 +237,10 @@ class CTranslate2Engine(Engine):
             raise DataError(
                 f"{loaded}: CTranslate2 cannot load it: {error}; export again"
             ) from error
+
+
+def _named(ids: Ids, tokens: Sequence[str]) -> list[str]:
+    return [tokens[i] for i in ids]
 
 
 def _check_supported(model: Run, options: DecodingOptions) -> None:

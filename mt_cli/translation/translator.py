@@ -283,7 +283,7 @@ class Translator:
                 repeated,
                 hyps,
                 texts,
-                [len(prefix) for prefix in prefixes for _ in range(n_best)],
+                [len(prefixes[i // n_best]) for i in range(len(repeated))],
                 with_alignment=with_alignment,
                 with_words=with_words,
             )
