@@ -71,20 +71,20 @@ class ServedModel:
 
     models: Sequence[Run]
     options: DecodingOptions
+    glossary: Glossary | None = None
+    """The one that the options name."""
 
     @classmethod
     def of(cls, folders: Sequence[Path], options: DecodingOptions) -> "ServedModel":
         """The models in `folders`, or the one that comes along if there are none."""
         models = open_models(models_named(folders))
-        config = options.config_of(models[0])
-        if config.glossary is not None:
-            Glossary.read(config.glossary)  # what is wrong with it is told before anything else
-        return cls(models, options)
+        path = options.config_of(models[0]).glossary
+        return cls(models, options, None if path is None else Glossary.read(path))
 
     @cached_property
     def translator(self) -> Translator:
         """Searches as the options say."""
-        return Translator.of_models(self.models, self.options, quiet=True)
+        return Translator.of_models(self.models, self.options, glossary=self.glossary, quiet=True)
 
     @cached_property
     def with_beam(self) -> Translator:
@@ -94,7 +94,7 @@ class ServedModel:
         beam_size = max(self.translator.engine.config.beam_size, MAX_ALTERNATIVES + 1)
         search = {**self.options.search, "beam_size": beam_size}
         options = replace(self.options, search=search)
-        return Translator.of_models(self.models, options, quiet=True)
+        return Translator.of_models(self.models, options, glossary=self.glossary, quiet=True)
 
     def translate(self, lines: list[str], wanted: Wanted) -> list[list[Translation]]:
         """What is `wanted` of each of `lines`."""
@@ -245,7 +245,7 @@ class _Api:
             self._model.translator.changes_a_number(*pair) for pair in zip(texts, best, strict=True)
         ]
         answer["changedNumber"] = changed if is_list else changed[0]
-        if self._model.translator.glossary is not None:
+        if self._model.glossary is not None:
             missing = [self._missing_terms(*each) for each in zip(texts, found, strict=True)]
             answer["missingTerms"] = missing if is_list else missing[0]
         if num_alternatives:

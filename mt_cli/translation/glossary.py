@@ -10,7 +10,7 @@ Letters: T tokens of a translation, S of its source.
 import csv
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -163,6 +163,8 @@ class Draft:
     """What they begin with."""
     terms: list[Term]
     """Those of the source that have not been placed."""
+    missing: list[Term] = field(default_factory=list)
+    """Those of them that the best lacks."""
     replaced: Ids = ()
     """The words whose place the last term took."""
 
@@ -210,28 +212,29 @@ class TermPlacer:
         drafts = []
         for part, of_part, prefix in zip(parts, hyps, prefixes, strict=True):
             drafts.append(Draft(part, of_part, prefix, self._glossary.terms_in(part.text)))
-        todo = [draft for draft in drafts if self._missing(draft)]
+        todo = self._lacking(drafts)
         while todo:
             sources = [draft.part.ids for draft in todo]
             attentions = self._engine.attentions(sources, [draft.ids for draft in todo])
             for draft, weights in zip(todo, attentions, strict=True):
                 self._cut(draft, weights)
             self._search(todo, n_best=n_best, is_scored=is_scored)
-            todo = [draft for draft in todo if self._missing(draft)]
+            todo = self._lacking(todo)
         return [draft.hyps for draft in drafts], [draft.prefix for draft in drafts]
 
-    def _missing(self, draft: Draft) -> list[Term]:
-        if not draft.terms:
-            return []
-        (text,) = self._tokenizers.tgt.decode([draft.ids])
-        return [term for term in draft.terms if not term.is_in(text)]
+    def _lacking(self, drafts: Sequence[Draft]) -> list[Draft]:
+        """Those of `drafts` that lack a term, with what is `missing`."""
+        with_terms = [draft for draft in drafts if draft.terms]
+        texts = self._tokenizers.tgt.decode([draft.ids for draft in with_terms])
+        for draft, text in zip(with_terms, texts, strict=True):
+            draft.missing = [term for term in draft.terms if not term.is_in(text)]
+        return [draft for draft in with_terms if draft.missing]
 
     def _cut(self, draft: Draft, weights: CrossAttention) -> None:
         """Let `draft` begin with what it has up to the first missing term, and with that."""
-        missing = self._missing(draft)
-        places = [self._place(term, draft, weights) for term in missing]
+        places = [self._place(term, draft, weights) for term in draft.missing]
         begin, draft.replaced = min(places, key=lambda place: place[0])
-        term = missing[places.index((begin, draft.replaced))]
+        term = draft.missing[places.index((begin, draft.replaced))]
         draft.terms.remove(term)
         draft.prefix = self._placed(term, draft.part, draft.ids[:begin]) or draft.prefix
 
