@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from mt_cli.evaluation.compare import compare
     from mt_cli.evaluation.evaluate import evaluate
     from mt_cli.look.attention import Attention
-    from mt_cli.translation.lines import Translation
+    from mt_cli.translation.result import Translation
     from mt_cli.translation.translator import Translator
 
 __all__ = [
@@ -20,7 +20,7 @@ __version__ = "0.1.0"
 HOMES = {
     "Attention": "mt_cli.look.attention",
     "MtCliError": "mt_cli.errors",
-    "Translation": "mt_cli.translation.lines",
+    "Translation": "mt_cli.translation.result",
     "Translator": "mt_cli.translation.translator",
     "UsageError": "mt_cli.errors",
     "compare": "mt_cli.evaluation.compare",

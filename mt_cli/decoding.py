@@ -29,6 +29,8 @@ class Hyp:
     """Natural logarithm of its probability, `eos_id` included if it ended with one; where it had to
     begin with given ids, of what follows them.
     """
+    num_given: int = 0
+    """How many of its ids were given: those of a prefix, and all up to the last placed term."""
 
 
 @overload

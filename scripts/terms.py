@@ -15,7 +15,7 @@ from pathlib import Path
 
 import sacrebleu
 
-from mt_cli.translation.glossary import Glossary, Term, TermPlacer
+from mt_cli.translation.glossary import Glossary, Term
 from mt_cli.translation.translator import Translator
 
 MOST_TERMS = 3
@@ -70,7 +70,8 @@ def aligned_words(translator: Translator, source: str, reference: str) -> list[i
     both = translator.tokenizers
     (src,) = both.encode([source], "src")
     (tgt,) = both.encode([reference], "tgt")
-    (places,) = translator.engine.align([src], [tgt], [range(len(src))])
+    (weights,) = translator.engine.attentions([src], [tgt])
+    places = weights.argmax(-1).tolist()
     number = -1
     of_tokens = []
     for i, token_id in enumerate(src):
@@ -111,9 +112,7 @@ def main() -> None:
         scores = []
         for is_with_terms in (False, True):
             if is_with_terms:
-                translator._term_placer = TermPlacer(
-                    glossary, translator.engine, translator.tokenizers
-                )
+                translator.glossary = glossary
             began_at = time.perf_counter()
             translations = translator.translate(sources)
             elapsed_s = time.perf_counter() - began_at
@@ -121,7 +120,7 @@ def main() -> None:
             scores.append(sacrebleu.corpus_bleu(translations, [references]).score)
         placed = 0
         for source, translation in zip(sources, translations, strict=True):
-            placed += sum(term.is_in(translation) for term in terms[source])
+            placed += sum(term.count_in(translation) > 0 for term in terms[source])
         print(
             f"beam {beam_size}: BLEU {scores[0]:.2f}, with terms {scores[1]:.2f}; "
             f"{placed} of {sum(map(len, terms.values()))} placed; "

@@ -244,10 +244,11 @@ def score(
     Natural logarithms, line by line.
     """
     options = decoding_options(settings, checkpoint)
+    from mt_cli.data.readers import check_aligned
     from mt_cli.runs.run import open_models
-    from mt_cli.translation.lines import check_aligned
-    from mt_cli.translation.scorer import PairScorer
+    from mt_cli.translation.scorer import score_pairs
     from mt_cli.translation.streams import LINES_TOGETHER, line_chunks, open_source
+    from mt_cli.translation.translator import load_engine
 
     if src == tgt == "-":
         raise UsageError("--src and --tgt cannot both be stdin; name a file for one")
@@ -259,13 +260,17 @@ def score(
         for lines in line_chunks(tgt_file, side="translation"):
             targets += lines
     check_aligned(Path(tgt), targets, src, sources)
-    scorer = PairScorer.of_runs(open_models(runs), options)
+    models = open_models(runs)
+    engine = load_engine(models, options.config_of(models[0]), options)
+    tokenizers = models[0].tokenizers
     # On a terminal, the scores themselves show how far it is.
     is_hidden = is_terminal(sys.stdout)
     with progress_shown("scoring", unit="lines", total=len(sources), is_hidden=is_hidden) as update:
         for begin in range(0, len(sources), LINES_TOGETHER):
             part = slice(begin, begin + LINES_TOGETHER)
-            scores = scorer.score(sources[part], targets[part], first_line=begin + 1)
+            scores = score_pairs(
+                engine, tokenizers, sources[part], targets[part], first_line=begin + 1
+            )
             lines = []
             for source, target, score in zip(sources[part], targets[part], scores, strict=True):
                 log_prob, num_tokens = score

@@ -1,7 +1,7 @@
 """`mt-cli translate`."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,8 +18,7 @@ from mt_cli.errors import UsageError
 from mt_cli.machine.terminal import json_text, progress_shown
 
 if TYPE_CHECKING:  # torch is imported when something is translated
-    from mt_cli.translation.lines import Translation
-    from mt_cli.translation.translator import Translator
+    from mt_cli.translation.result import Translation
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +69,6 @@ def translate(
     object that holds all N. Without -i and --text, lines are read from stdin; Ctrl-D ends them.
     """
     options = decoding_options(settings, checkpoint)
-    is_detailed = as_json or with_score or with_alignment or n_best > 1
     if text is not None and source != "-":
         raise UsageError("give either --text or --input, not both")
     from mt_cli.runs.run import check_is_there, models_named, open_models
@@ -78,35 +76,11 @@ def translate(
     folders = models_named(runs or [])
     for folder in folders:
         check_is_there(folder)
+    from mt_cli.translation.result import warnings_of
     from mt_cli.translation.streams import count_lines, open_source, open_target, portions
     from mt_cli.translation.translator import Translator
 
     models = open_models(folders)
-    if is_detailed and options.config_of(models[0]).rerank_with is not None:
-        raise UsageError("reranking gives one text a line: no --n-best, --with-…, --json")
-
-    def translated(lines: Sequence[str], on_progress: Callable[[int], None]) -> list[str]:
-        """The lines to write for `lines`."""
-        if not is_detailed:
-            return translator.translate(lines, prefix=prefix, on_progress=on_progress)
-        found = translator.translate_n_best(
-            lines,
-            n_best=n_best,
-            prefix=prefix,
-            with_alignment=as_json or with_alignment,
-            with_words=as_json,
-            on_progress=on_progress,
-        )
-        if as_json:
-            return [_as_json(translator, *each) for each in zip(lines, found, strict=True)]
-        written = []
-        for of_line in found:
-            for each in of_line:
-                score = f"{each.score:.4f}\t" if with_score else ""
-                pairs = " ".join(f"{src}-{tgt}" for src, tgt in each.alignment)
-                written.append(f"{score}{each.text}" + (f"\t{pairs}" if with_alignment else ""))
-        return written
-
     with open_source(source, text=text) as lines_in, open_target(target) as lines_out:
         translator = Translator.of_models(models, options)
         is_typed = lines_in.isatty()
@@ -116,37 +90,57 @@ def translate(
         # If lines are typed or shown, the translations themselves show the progress.
         has_no_bar = is_typed or lines_out.isatty()
         total = count_lines(lines_in)
-        with progress_shown(
-            "translating", unit="lines", total=total, is_hidden=has_no_bar
-        ) as on_progress:
-            sources = portions(lines_in, for_gpu=translator.engine.device == "cuda")
-            for lines in _checked(sources, translator, min_lines=1 if is_typed else 2):
-                written = translated(lines, on_progress)
-                lines_out.write("".join(f"{line}\n" for line in written).encode())
+
+        def written() -> "Iterator[Translation]":
+            """The best translation of each line, after it has been written."""
+            with progress_shown(
+                "translating", unit="lines", total=total, is_hidden=has_no_bar
+            ) as on_progress:
+                for lines in portions(lines_in, for_gpu=translator.engine.device == "cuda"):
+                    found = translator.translate_n_best(
+                        lines,
+                        n_best=n_best,
+                        prefix=prefix,
+                        is_scored=as_json or with_score or with_alignment or n_best > 1,
+                        with_alignment=as_json or with_alignment,
+                        with_words=as_json,
+                        on_progress=on_progress,
+                    )
+                    text = ""
+                    for of_line in found:
+                        if as_json:
+                            text += f"{_as_json(of_line)}\n"
+                        else:
+                            text += _as_text(of_line, with_score, with_alignment)
+                    lines_out.write(text.encode())
+                    yield from (of_line[0] for of_line in found)
+
+        if is_typed:  # each line is told what is wrong with it
+            for result in written():
+                log_warnings(warnings_of([result], translator.glossary))
+        else:
+            log_warnings(warnings_of(written(), translator.glossary))
 
 
-def _checked(
-    portions: Iterable[Sequence[str]], translator: "Translator", *, min_lines: int
-) -> Iterable[Sequence[str]]:
-    """`portions`; after each, when its translation is written, what looks wrong is warned of.
-
-    From `min_lines` together is told whether they are in another language; that once.
-    """
-    warning = None
-    for lines in portions:
-        yield lines
-        if warning is None:
-            warning = translator.input_warning(lines, min_lines=min_lines)
-            if warning is not None:
-                log.warning("%s", warning)
-    for each in translator.take_warnings():
-        log.warning("%s", each)
+def log_warnings(warnings: "Iterable[str]") -> None:
+    """Log what is wrong with translations."""
+    for warning in warnings:
+        log.warning("%s", warning)
 
 
-def _as_json(translator: "Translator", source: str, translations: "list[Translation]") -> str:
+def _as_text(translations: "Sequence[Translation]", with_score: bool, with_alignment: bool) -> str:
+    text = ""
+    for each in translations:
+        score = f"{each.score:.4f}\t" if with_score else ""
+        pairs = " ".join(f"{src}-{tgt}" for src, tgt in each.alignment)
+        text += f"{score}{each.text}" + (f"\t{pairs}" if with_alignment else "") + "\n"
+    return text
+
+
+def _as_json(translations: "Sequence[Translation]") -> str:
     best = translations[0]
     document = {
-        "source": source,
+        "source": best.source,
         "translation": best.text,
         "score": best.score,
         "n_best": [{"translation": each.text, "score": each.score} for each in translations],
@@ -154,7 +148,6 @@ def _as_json(translator: "Translator", source: str, translations: "list[Translat
         "alignment": best.alignment,
         "mean_log_prob": best.mean_log_prob,
         "words": [{"word": word, "log_prob": log_prob} for word, log_prob in best.words],
+        **best.facts,
     }
-    if translator.glossary is not None:
-        document["missing_terms"] = translator.missing_terms(source, best.text)
     return json_text(document)

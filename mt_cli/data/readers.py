@@ -9,7 +9,7 @@ import lzma
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice
@@ -142,6 +142,18 @@ def scored_lines(content: bytes, path: Path) -> list[str]:
         if not is_valid_utf8(line):
             raise DataError(f"{path}: line {number} is not UTF-8; convert it with iconv")
     return split_lines(content)
+
+
+def check_aligned(path: Path, lines: Sequence[str], to: str, to_lines: Sequence[str]) -> None:
+    """Make sure that `lines`, of `path`, are as many as `to_lines`, those of what `to` names.
+
+    Raises:
+        DataError: they are not.
+    """
+    if len(lines) != len(to_lines):
+        raise DataError(
+            f"{path}: {len(lines)} lines, but {to} has {len(to_lines)}; they must align"
+        )
 
 
 def text_lines(path: Path) -> Iterator[bytes]:

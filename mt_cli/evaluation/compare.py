@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric, Signature
 from sacrebleu.significance import PairedTest, Result
 
-from mt_cli.data.readers import read_text, scored_lines
+from mt_cli.data.readers import check_aligned, read_text, scored_lines
 from mt_cli.errors import UsageError
 from mt_cli.evaluation.evaluate import EvalChoice, EvalSet, System
 from mt_cli.evaluation.scoring import (
@@ -31,7 +31,6 @@ from mt_cli.evaluation.scoring import (
     symptoms,
 )
 from mt_cli.runs.run import Run
-from mt_cli.translation.lines import check_aligned
 from mt_cli.translation.options import DecodingOptions
 
 log = logging.getLogger(__name__)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import get_args
@@ -13,7 +14,7 @@ from typing import get_args
 from mt_cli.config.schema import DataConfig, NoiseKind
 from mt_cli.data.corpora import find_corpus
 from mt_cli.data.noise import noisy_test_set
-from mt_cli.data.readers import read_text, scored_lines
+from mt_cli.data.readers import check_aligned, read_text, scored_lines
 from mt_cli.errors import DataError, MtCliError, UsageError
 from mt_cli.evaluation.kept import SPLIT, WEIGHTS, write_card, write_evaluation
 from mt_cli.evaluation.scoring import Scores, score, symptoms
@@ -21,9 +22,10 @@ from mt_cli.machine.files import MANIFEST, built_beside, locked, sha256_bytes, s
 from mt_cli.machine.terminal import progress_shown
 from mt_cli.runs.run import EVALUATIONS, Run, open_models, open_prepared_of
 from mt_cli.text.normalize import decode_line
+from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.translation.glossary import Glossary
-from mt_cli.translation.lines import check_aligned, unk_rate
 from mt_cli.translation.options import DecodingOptions, search_facts, search_name
+from mt_cli.translation.result import warnings_of
 from mt_cli.translation.scorer import reverse_run
 from mt_cli.translation.translator import Translator
 
@@ -185,7 +187,7 @@ class TestSetResult:
     hyps: list[str]
     scores: Scores
     unk_rate: float
-    """Share of the source tokens that the vocabulary lacks; 0 for subwords."""
+    """Share of the source tokens that are `<unk>` or a single byte."""
     sentences_per_s: float
     """From text to text; loading the model does not count."""
 
@@ -252,9 +254,12 @@ class System:
         self._options = replace(options, checkpoint=names)
         config = options.config_of(self.run)
         facts = search_facts(config, self.run.tokenizers)
-        self._glossary = None if config.glossary is None else Glossary.read(config.glossary)
-        if self._glossary is not None:
-            facts["glossary"] = self._glossary.sha256
+        if config.glossary is not None:
+            data = self.run.config.data
+            glossary = Glossary.read(
+                config.glossary, src_lang=data.src_lang, tgt_lang=data.tgt_lang
+            )
+            facts["glossary"] = glossary.sha256
         if options.backend not in (None, self.run.config.model.backend):
             facts["backend"] = options.backend
         made_by: dict[str, object] = {
@@ -281,7 +286,7 @@ class System:
     @cached_property
     def translator(self) -> Translator:
         """The loaded model, or models, with the reranker that chooses among their translations."""
-        return Translator.of_models(self._runs, self._options, glossary=self._glossary)
+        return Translator.of_models(self._runs, self._options)
 
     def test_sets(self, choice: EvalChoice) -> list[EvalSet]:
         """The user's files, or the chosen splits of the run's data; by default every test split.
@@ -340,8 +345,12 @@ class System:
         label = f"translating {test_set.name}"
         total = len(test_set.sources)
         with progress_shown(label, unit="lines", total=total) as on_progress:
-            hyps = translator.translate(test_set.sources, on_progress=on_progress)
+            found = translator.translate_n_best(
+                test_set.sources, is_scored=False, on_progress=on_progress
+            )
         elapsed_s = time.perf_counter() - began_at
+        results = [of_line[0] for of_line in found]
+        hyps = [result.text for result in results]
         data = self.run.config.data
         result = TestSetResult(
             hyps,
@@ -349,7 +358,8 @@ class System:
             unk_rate=unk_rate(test_set.sources, self.run.tokenizers),
             sentences_per_s=len(hyps) / elapsed_s,
         )
-        for warning in [*symptoms(hyps, test_set.refs), *translator.take_warnings()]:
+        warnings = symptoms(hyps, test_set.refs) + warnings_of(results, translator.glossary)
+        for warning in warnings:
             log.warning("%s: %s", test_set.name, warning)
         try:
             self._keep(test_set, result)
@@ -379,6 +389,12 @@ class System:
         )
         if is_own_split and not self.run.is_exported:
             write_card(self.run)
+
+
+def unk_rate(lines: Sequence[str], tokenizers: Tokenizers) -> float:
+    """Share of the tokens of the source `lines` that training hardly showed: `<unk>` and bytes."""
+    ids = list(chain.from_iterable(tokenizers.encode(lines, "src")))
+    return sum(each in tokenizers.src.unlearnt for each in ids) / max(1, len(ids))
 
 
 def _member(run: Run, checkpoint: str) -> dict[str, str]:

@@ -60,8 +60,7 @@ from mt_cli.text.language import language_name
 from mt_cli.text.subwords import normalizing_output
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER
 from mt_cli.translation.ctranslate2_engine import MAX_SENTENCES
-from mt_cli.translation.lines import NEVER_CHOSEN
-from mt_cli.translation.options import DecodingOptions
+from mt_cli.translation.options import NEVER_CHOSEN, DecodingOptions
 from mt_cli.translation.translator import Translator
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ def export_run(
         options = DecodingOptions(name, device="cpu", threads=threads, search=search)
         hyps = []
         for each in (run, open_model(partial)) if lines else ():
-            hyps.append(Translator.of_models([each], options, quiet=True).translate(lines))
+            hyps.append(Translator.of_models([each], options).translate(lines))
         proof = None
         if lines:
             identical = sum(ours == theirs for ours, theirs in zip(*hyps, strict=True))

@@ -16,8 +16,9 @@ from mt_cli.machine.files import write_json
 from mt_cli.model.inside import MapKind, attention_maps
 from mt_cli.text import BOS_ID, EOS_ID, SPECIALS
 from mt_cli.text.normalize import normalize
-from mt_cli.translation.lines import checked_line
+from mt_cli.translation.reading import checked_line, read_lines
 from mt_cli.translation.translator import Translator
+from mt_cli.translation.writing import write_parts
 
 TITLES: Mapping[MapKind, str] = {
     "encoder": "encoder self-attention",
@@ -58,16 +59,19 @@ class TeacherForced:
         """
         model = translator.model
         tokenizers = translator.tokenizers
-        parts = translator.parts_of(line)
+        engine = translator.engine
+        (read,) = read_lines([checked_line(line, name="line")], engine, tokenizers)
+        parts = read.parts
         if not parts:
             raise UsageError("the text has no word: there is nothing to look at; give a sentence")
         src_ids = parts[0].ids
         is_complete = True
         if target is None:
-            [[best]], [prefix] = translator.search(parts[:1], [()], is_scored=False)
+            [[best]] = translator.search(parts[:1], is_scored=False)
             tgt_ids = best.ids
-            (translation,) = translator.detokenize(parts[:1], [tgt_ids])
-            is_complete = len(tgt_ids) < translator.engine.limit(len(src_ids), len(prefix))
+            (written,) = write_parts([(parts[0], best)], engine, tokenizers, is_aligned=[False])
+            translation = written.text
+            is_complete = not written.is_cut
         elif len(parts) > 1:
             raise UsageError("target: the line is longer than the model takes at once")
         else:

@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from starlette.exceptions import HTTPException
 
-from mt_cli.translation.lines import Translation
+from mt_cli.translation.result import Translation
 
 BATCH_LINES = 256
 """Most lines that are translated together."""
@@ -17,10 +18,15 @@ LINES_OF_REQUEST = 64
 MAX_WAITING = 4096
 """Lines. When more are waiting, further requests are refused."""
 RETRY_AFTER_S = 1
-Wanted = tuple[int, bool]
-"""How many translations of each line, and whether with alignment and words."""
-ONE_TEXT: Wanted = (1, False)
-"""The best translation, without more."""
+
+
+class Wanted(NamedTuple):
+    """What a request wants of each line."""
+
+    num_choices: int = 1
+    """How many translations."""
+    is_detailed: bool = False
+    """Whether with alignment and words."""
 
 
 @dataclass

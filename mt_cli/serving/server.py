@@ -7,9 +7,9 @@ import logging
 import signal
 import socket
 import traceback
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from itertools import islice
@@ -31,11 +31,10 @@ from mt_cli.errors import ResourceError
 from mt_cli.machine.process import TERMINATING, reason_of
 from mt_cli.machine.terminal import visible
 from mt_cli.runs.run import Run, models_named, open_models
-from mt_cli.serving.batcher import ONE_TEXT, Batcher, Wanted
+from mt_cli.serving.batcher import Batcher, Wanted
 from mt_cli.text.language import base_language, detected_language, language_name
-from mt_cli.translation.glossary import Glossary
-from mt_cli.translation.lines import Translation
 from mt_cli.translation.options import DecodingOptions
+from mt_cli.translation.result import Translation
 from mt_cli.translation.translator import Translator
 
 log = logging.getLogger(__name__)
@@ -48,6 +47,8 @@ MAX_LINES = 2000
 """Of a request."""
 MAX_ALTERNATIVES = 4
 MAX_DIGITS = 9
+SURE = 90.0
+"""Percent from which on a language is taken to be known."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
@@ -71,40 +72,33 @@ class ServedModel:
 
     models: Sequence[Run]
     options: DecodingOptions
-    glossary: Glossary | None = None
-    """The one that the options name."""
 
     @classmethod
     def of(cls, folders: Sequence[Path], options: DecodingOptions) -> "ServedModel":
         """The models in `folders`, or the one that comes along if there are none."""
-        models = open_models(models_named(folders))
-        path = options.config_of(models[0]).glossary
-        return cls(models, options, None if path is None else Glossary.read(path))
+        return cls(open_models(models_named(folders)), options)
 
     @cached_property
     def translator(self) -> Translator:
         """Searches as the options say."""
-        return Translator.of_models(self.models, self.options, glossary=self.glossary, quiet=True)
-
-    @cached_property
-    def with_beam(self) -> Translator:
-        """Has enough beams for every number of alternatives; what draws needs none."""
-        if self.translator.engine.config.temperature:
-            return self.translator
-        beam_size = max(self.translator.engine.config.beam_size, MAX_ALTERNATIVES + 1)
-        search = {**self.options.search, "beam_size": beam_size}
-        options = replace(self.options, search=search)
-        return Translator.of_models(self.models, options, glossary=self.glossary, quiet=True)
+        return Translator.of_models(self.models, self.options)
 
     def translate(self, lines: list[str], wanted: Wanted) -> list[list[Translation]]:
-        """What is `wanted` of each of `lines`."""
-        if wanted == ONE_TEXT:
-            return [[Translation(text, 0.0)] for text in self.translator.translate(lines)]
-        num_choices, is_detailed = wanted
-        translator = self.translator if num_choices == 1 else self.with_beam
-        return translator.translate_n_best(
-            lines, n_best=num_choices, with_alignment=is_detailed, with_words=is_detailed
+        """What is `wanted` of each of `lines`; several translations are searched with a beam."""
+        beam_size = self.translator.engine.config.beam_size
+        if wanted.num_choices > 1:
+            beam_size = max(beam_size, MAX_ALTERNATIVES + 1)
+        found = self.translator.translate_n_best(
+            lines,
+            n_best=wanted.num_choices,
+            beam_size=beam_size,
+            is_scored=wanted.is_detailed or wanted.num_choices > 1,
+            with_alignment=wanted.is_detailed,
+            with_words=wanted.is_detailed,
         )
+        for of_line in found:
+            _ = of_line[0].facts  # in this thread, which is not the one that answers
+        return found
 
     @property
     def name(self) -> str:
@@ -169,6 +163,23 @@ def _whole_texts(of_lines: Sequence[Sequence[Translation]]) -> list[str]:
     """A text's translations from those of its lines: the best of each, and so on."""
     ranks = zip(*of_lines, strict=True)
     return ["\n".join(each.text for each in of_rank) for of_rank in ranks]
+
+
+def _facts(of_lines: Sequence[Sequence[Translation]]) -> dict[str, object]:
+    """What may be wrong with a text's best translation, of all its lines together."""
+    together: dict[str, object] = {}
+    for best, *_ in of_lines:
+        for name, value in best.facts.items():
+            first, *others = name.split("_")
+            key = first + "".join(map(str.title, others))
+            earlier = together.get(key, value)
+            if isinstance(value, list) and isinstance(earlier, list) and key in together:
+                together[key] = earlier + value
+            elif key == "unlearntLetters":
+                together[key] = "".join(dict.fromkeys(f"{earlier}{value}"))
+            else:
+                together[key] = earlier or value
+    return together
 
 
 def _confidences(of_lines: Sequence[Sequence[Translation]]) -> list[dict[str, object]]:
@@ -236,35 +247,38 @@ class _Api:
         if (given.get("format") or "text") != "text":
             raise HTTPException(400, "only plain text is translated: take the tags out first")
         says_how_sure = str(given.get("confidence")).lower() in ("true", "1")
-        found = await self._of_texts(request, texts, (num_alternatives + 1, says_how_sure))
-        choices = [_whole_texts(of_lines) for of_lines in found]
-        is_list = isinstance(given["q"], list)
-        best = [of_text[0] for of_text in choices]
-        answer: dict[str, object] = {"translatedText": best if is_list else best[0]}
-        changed = [
-            self._model.translator.changes_a_number(*pair) for pair in zip(texts, best, strict=True)
-        ]
-        answer["changedNumber"] = changed if is_list else changed[0]
-        if self._model.glossary is not None:
-            missing = [self._missing_terms(*each) for each in zip(texts, found, strict=True)]
-            answer["missingTerms"] = missing if is_list else missing[0]
-        if num_alternatives:
-            others = [of_text[1:] for of_text in choices]
-            answer["alternatives"] = others if is_list else others[0]
-        if says_how_sure:
-            sure = [_confidences(of_lines) for of_lines in found]
-            answer["confidence"] = sure if is_list else sure[0]
-        if given.get("source") == "auto":
-            detected = [await self._detected(text) for text in texts]
-            answer["detectedLanguage"] = detected if is_list else detected[0]
-        return _json(answer)
+        wanted = Wanted(num_alternatives + 1, is_detailed=says_how_sure)
+        is_auto = given.get("source") == "auto"
+        detected = [await self._detected(text) for text in texts] if is_auto else []
+        as_they_are = [self._is_target(each) for each in detected] or [False] * len(texts)
+        to_translate = [text for text, stays in zip(texts, as_they_are, strict=True) if not stays]
+        found = iter(await self._of_texts(request, to_translate, wanted))
+        answers = []
+        for i, text in enumerate(texts):
+            of_lines = self._unchanged(text, wanted) if as_they_are[i] else next(found)
+            best, *others = _whole_texts(of_lines)
+            answer: dict[str, object] = {"translatedText": best, **_facts(of_lines)}
+            if num_alternatives:
+                answer["alternatives"] = others
+            if says_how_sure:
+                answer["confidence"] = _confidences(of_lines)
+            if is_auto:
+                answer["detectedLanguage"] = detected[i]
+            answers.append(answer)
+        if not isinstance(given["q"], list):
+            return _json(answers[0])
+        return _json({key: [answer[key] for answer in answers] for key in answers[0]})
 
-    def _missing_terms(self, text: str, of_lines: Sequence[Sequence[Translation]]) -> list[str]:
-        """The terms that the best translations of the lines of `text` lack."""
-        names = []
-        for line, (best, *_) in zip(text.split("\n"), of_lines, strict=True):
-            names += self._model.translator.missing_terms(line, best.text)
-        return names
+    def _is_target(self, detected: Mapping[str, object]) -> bool:
+        """Whether a text is clearly in the language that it would be translated into."""
+        _, target = self._model.languages
+        return detected["language"] == target and float(str(detected["confidence"])) >= SURE
+
+    def _unchanged(self, text: str, wanted: Wanted) -> list[list[Translation]]:
+        """The lines of `text`, which is in the target's language, in the form of translations."""
+        source, _ = self._model.languages
+        lines = [Translation(line, 0.0, source=line, src_lang=source) for line in text.split("\n")]
+        return [[line] * wanted.num_choices for line in lines]
 
     async def _of_texts(
         self, request: Request, texts: list[str], wanted: Wanted
@@ -287,7 +301,8 @@ class _Api:
         given = await self._fields(request)
         (text,) = self._texts(given.get("q"))[:1]
         # More than one, so that they are searched with a beam, as for the page.
-        (choices,) = await self._translated(request, text.split("\n")[:1], (2, True))
+        wanted = Wanted(2, is_detailed=True)
+        (choices,) = await self._translated(request, text.split("\n")[:1], wanted)
         best = choices[0]
         return _json(
             {

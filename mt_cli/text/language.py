@@ -9,6 +9,18 @@ from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 MIN_PROBABILITY = 0.9
 """Of a guess that counts."""
+MIN_TEXT = 20
+"""Characters; the language of a shorter text cannot be known."""
+FUNCTION_WORDS = {
+    "de": "ein eine einen einem einer eines und ist sind nicht auf aus durch für vom zum zur ich "
+    "wir sich auch wird werden haben",
+    "en": "the and with this that his her their have they are",
+}
+"""Words that tell a language at once, which spares py3langid's half a second, where somebody has
+listed them.
+"""
+WORDS_OF_ONE = 12
+"""Words of a text from which on one of those is too few."""
 CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
 """A language, and perhaps its script or region: de, hsb, zh-TW, sr_Latn (RFC 5646)."""
 NO_LANGUAGES = (
@@ -34,6 +46,22 @@ TWO_LETTERS = {
     "baq": "eu", "geo": "ka", "mac": "mk", "may": "ms", "wel": "cy", "cn": "zh", "jp": "ja",
 }  # fmt: skip
 """ISO 639-3 and 639-2 codes of languages that also have a code of two letters."""
+NAMES = {
+    "cs": "czech tschechisch čeština", "da": "danish dänisch dansk", "de": "german deutsch",
+    "en": "english englisch", "es": "spanish spanisch español", "fi": "finnish finnisch suomi",
+    "fr": "french französisch français", "hu": "hungarian ungarisch magyar",
+    "it": "italian italienisch italiano", "ja": "japanese japanisch 日本語",
+    "nl": "dutch niederländisch nederlands", "pl": "polish polnisch polski",
+    "pt": "portuguese portugiesisch português", "ru": "russian russisch русский",
+    "sv": "swedish schwedisch svenska", "tr": "turkish türkisch türkçe",
+    "uk": "ukrainian ukrainisch українська", "zh": "chinese chinesisch 中文",
+}  # fmt: skip
+"""Names of languages in English, in German and in themselves."""
+DETERMINERS = {
+    "de": "ein eine einen einem einer eines der die das den dem des",
+    "en": "a an the one this that these those some",
+}
+"""Words that begin a noun phrase, of which it has one, where somebody has listed them."""
 CHINESE = ("zh", "yue", "wuu", "lzh", "nan", "hak", "gan")
 KANA = re.compile("[\u3040-\u30ff]")
 HAN = re.compile("[\u3400-\u9fff\U00020000-\U0003ffff]")
@@ -100,16 +128,30 @@ def other_language(text: str, lang: str) -> str | None:
     return str(found) if is_sure and base_language(found) != lang else None
 
 
+def foreign_language(text: str, lang: str) -> str | None:
+    """The language that `text` is in, if it is clearly not `lang`, and long enough to know."""
+    if len(text.strip()) < MIN_TEXT:
+        return None
+    words = re.findall(r"\w+", text.casefold())
+    known = FUNCTION_WORDS.get(base_language(lang), "").split()
+    if len({*words}.intersection(known)) > len(words) // WORDS_OF_ONE:
+        return None
+    return other_language(text, lang)
+
+
 def detected_language(text: str, *, among: Sequence[str]) -> tuple[str, float]:
     """Which of the languages `among` a `text` is probably in, and the probability of that.
 
-    Where that cannot be told, it is the first with a probability of 0.
+    It is another one if the text is more probably in that than in any of them and not. Where
+    nothing can be told, it is the first with a probability of 0.
     """
     probabilities = dict.fromkeys(map(base_language, among), 0.0)
     if any(map(str.isalpha, text)) and all(map(is_known, probabilities)):
         for language, probability in _identifier().rank(text):
             if base_language(language) in probabilities:
                 probabilities[base_language(language)] += float(probability)
+            elif probability > 0.5 and len(text.strip()) >= MIN_TEXT:
+                return str(language), float(probability)
     likeliest = max(probabilities, key=lambda language: probabilities[language])
     total = sum(probabilities.values())
     return likeliest, probabilities[likeliest] / total if total else 0.0
@@ -117,11 +159,20 @@ def detected_language(text: str, *, among: Sequence[str]) -> tuple[str, float]:
 
 def language_name(code: str) -> str:
     """The English name of a language; the code itself where spaCy does not know it."""
+    if base_language(code) in NAMES:
+        return NAMES[base_language(code)].split()[0].title()
     import spacy  # late: it takes seconds
 
     with suppress(ImportError):
         return str(spacy.util.get_lang_class(base_language(code)).__name__)
     return code
+
+
+def names_language(text: str, lang: str) -> bool:
+    """Whether `text` is a code or a name of `lang`, such as `DE`, `de-AT` or `German (Germany)`."""
+    word = re.split(r"[\W_]", text.casefold())[0]
+    code = base_language(lang)
+    return base_language(word) == code or word in NAMES.get(code, "").split()
 
 
 def is_known(lang: str) -> bool:

@@ -17,7 +17,7 @@ import sentencepiece
 from mt_cli.errors import ConfigError, DataError
 from mt_cli.machine.process import shortage
 from mt_cli.text import BOS_ID, EOS_ID, INVISIBLE_IDS, PAD_ID, SPECIALS, UNK_ID
-from mt_cli.text.normalize import JOINERS, normalize
+from mt_cli.text.normalize import JOINERS, LOST, normalize
 
 log = logging.getLogger(__name__)
 SPACE_MARK = "▁"
@@ -58,6 +58,10 @@ class SubwordTokenizer:
             )
         self.vocab_size = int(p.vocab_size())
         """Pieces, bytes and special symbols."""
+        self.unlearnt = frozenset(
+            (UNK_ID, *(i for i in range(len(SPECIALS), self.vocab_size) if p.is_byte(i)))
+        )
+        """Ids of bytes, which spell what training hardly showed."""
 
     def __reduce__(self) -> tuple[type["SubwordTokenizer"], tuple[bytes]]:
         """Pickle the serialized model, because the library's own object may not be pickled."""
@@ -78,10 +82,17 @@ class SubwordTokenizer:
         """Text of each sequence of ids; a control character spelled by byte pieces is left out."""
         texts = []
         for ids in sequences:  # one by one, as for a list it starts a thread
-            escaped = self._processor.decode([int(i) for i in ids if i not in INVISIBLE_IDS])
+            escaped = self._spelt(ids)
             text = _ESCAPED.sub(lambda found: UNESCAPED[found[0]], escaped)
             texts.append(normalize(text))  # text that was encoded stays as it is
         return texts
+
+    def _spelt(self, ids: Sequence[int]) -> str:
+        return str(self._processor.decode([int(i) for i in ids if i not in INVISIBLE_IDS]))
+
+    def is_broken(self, ids: Sequence[int]) -> bool:
+        """Whether bytes among `ids` are no character, so that the text lacks them."""
+        return not self.unlearnt.isdisjoint(ids) and LOST in self._spelt(ids)
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The pieces that `ids` stand for, without padding and sentence ends."""

@@ -4,9 +4,11 @@ Learning takes memory that does not grow with the corpus.
 """
 
 import random
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Literal, TypeVar
 
@@ -15,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from mt_cli.config.schema import Language, TokenizerConfig, TokenizerKind
 from mt_cli.errors import DataError
 from mt_cli.machine.files import parsed
+from mt_cli.text import SPECIALS
 from mt_cli.text.normalize import normalize
 from mt_cli.text.subwords import SubwordTokenizer, learn_subwords
 from mt_cli.text.words import WordTokenizer, learn_vocabulary, split_words
@@ -39,6 +42,21 @@ Tokenizer = WordTokenizer | SubwordTokenizer
 
 
 @dataclass(frozen=True)
+class Learnt:
+    """What a model may have learnt of the source, by its vocabulary."""
+
+    characters: frozenset[str]
+    """Those that a vocabulary spells otherwise than in bytes or as `<unk>`."""
+    has_addresses: bool
+    """Whether it has pieces of web or e-mail addresses."""
+    is_lowercase: bool = False
+
+    def lacks(self, text: str) -> set[str]:
+        """The characters of the normalized `text` that no training showed."""
+        return set(text.lower() if self.is_lowercase else text) - self.characters
+
+
+@dataclass(frozen=True)
 class Tokenizers:
     """The tokenizers of both sides, and how their text was normalized."""
 
@@ -54,6 +72,19 @@ class Tokenizers:
         tokenizer = self.src if side == "src" else self.tgt
         return tokenizer.encode(
             [normalize(line, lowercase=self.options.lowercase) for line in lines]
+        )
+
+    @cached_property
+    def learnt(self) -> Learnt:
+        """What a source may have that the model has learnt."""
+        entries = []
+        for i, entry in enumerate(self.src.entries):
+            if i >= len(SPECIALS) and i not in self.src.unlearnt:
+                entries.append(entry)
+        return Learnt(
+            frozenset(chain(" ", *entries)),
+            has_addresses=any(re.search("http|www|@", entry) for entry in entries),
+            is_lowercase=self.options.lowercase,
         )
 
     def to_files(self) -> dict[str, bytes]:

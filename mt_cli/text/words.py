@@ -55,6 +55,8 @@ class WordTokenizer:
         self.lang = lang
         self.entries = list(entries)
         self.vocab_size = len(entries)
+        self.unlearnt = frozenset((UNK_ID,))
+        """The id of what training hardly showed."""
         self._ids = {token: i for i, token in enumerate(entries)}
         if self.entries[: len(SPECIALS)] != list(SPECIALS):
             raise DataError(f"a vocabulary begins with {' '.join(SPECIALS)}")
@@ -89,6 +91,10 @@ class WordTokenizer:
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of ids."""
         return [join_words(self._marked_tokens(ids)) for ids in sequences]
+
+    def is_broken(self, ids: Sequence[int]) -> bool:
+        """Never: words are no bytes."""
+        return False
 
     def begins_word(self, token_id: int) -> bool:
         """Whether there is a space before the token."""

@@ -16,7 +16,7 @@ from mt_cli.model.model import TranslationModel
 from mt_cli.runs.run import Run
 from mt_cli.training.loss import batch_loss
 from mt_cli.training.optimizer import WorkingCopy
-from mt_cli.translation.lines import forbidden_ids
+from mt_cli.translation.options import forbidden_ids
 from mt_cli.translation.searcher import Searcher
 from mt_cli.translation.translator import OnProgress, Translator
 
@@ -71,8 +71,7 @@ class Validator:
             forbidden_ids=forbidden_ids(run.tokenizers, run.config.decoding),
             lengths=run.manifest.lengths,
         )
-        # Quiet, or each validation would warn of every long line again.
-        self._translator = Translator(searcher, run.tokenizers, quiet=True)
+        self._translator = Translator(searcher, run.tokenizers)
 
     def validate(self, step: int, *, on_progress: OnProgress | None = None) -> Validation:
         """Score the model as it is now, after `step` updates."""

@@ -129,7 +129,7 @@ def _make(
     whole = folder / MADE
     if not whole.exists():
         done = _whole_lines(unfinished)
-        translator = Translator.of_models([run], _options(more), quiet=True)
+        translator = Translator.of_models([run], _options(more))
         with (
             progress_shown(f"translating {name}", unit="lines", total=len(given)) as update,
             unfinished.open("ab") as file,

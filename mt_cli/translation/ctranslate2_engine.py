@@ -13,8 +13,7 @@ from mt_cli.decoding import Hyp, Ids, OnDone, wu_length_penalty
 from mt_cli.errors import DataError, ResourceError, UsageError
 from mt_cli.machine.process import MEMORY, import_extra, shortage, usable_cores
 from mt_cli.runs.run import Run
-from mt_cli.translation.lines import forbidden_ids
-from mt_cli.translation.options import DecodingOptions
+from mt_cli.translation.options import DecodingOptions, forbidden_ids
 from mt_cli.translation.searcher import CrossAttention, Engine
 
 if TYPE_CHECKING:  # an optional package
@@ -66,8 +65,6 @@ class CTranslate2Engine(Engine):
             self._engine = ctranslate2.Translator(
                 str(model.folder), device=self.device, inter_threads=num_workers, intra_threads=1
             )
-        self.compute_type = str(self._engine.compute_type)
-        """Such as `float32`; not every machine can compute in what the weights are stored as."""
 
     def search(
         self,

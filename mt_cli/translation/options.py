@@ -11,6 +11,7 @@ from mt_cli.config.schema import Backend, Config, DecodingConfig, Device
 from mt_cli.errors import UsageError
 from mt_cli.machine.files import sha256_json
 from mt_cli.runs.run import Run
+from mt_cli.text import BOS_ID, PAD_ID, UNK_ID
 from mt_cli.text.tokenizers import Tokenizers
 
 if TYPE_CHECKING:
@@ -102,6 +103,20 @@ class DecodingOptions:
         if "rerank_weights" in given and config.rerank_with is None:
             raise UsageError("rerank_weights are of reranking: set rerank_with too")
         return config
+
+
+NEVER_CHOSEN = (PAD_ID, BOS_ID)
+"""Symbols that no translation has."""
+
+
+def forbidden_ids(tokenizers: Tokenizers, config: DecodingConfig) -> Sequence[int]:
+    """Ids that a search may not choose.
+
+    `<unk>` is one of them unless a word from the source will replace it: no reader has any use for
+    it.
+    """
+    is_replaced = config.replace_unk and tokenizers.kind == "spacy"
+    return NEVER_CHOSEN if is_replaced else (*NEVER_CHOSEN, UNK_ID)
 
 
 NOT_IN_NAME = {"beam_size", "batch_size"}

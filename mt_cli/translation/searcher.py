@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import closing
+from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 import torch
@@ -38,8 +39,7 @@ from mt_cli.model.model import Ensemble, TranslationModel
 from mt_cli.model.one_sentence import OneSentenceModel
 from mt_cli.runs.run import Run
 from mt_cli.text import BOS_ID, EOS_ID
-from mt_cli.translation.lines import forbidden_ids
-from mt_cli.translation.options import DecodingOptions
+from mt_cli.translation.options import DecodingOptions, forbidden_ids
 
 log = logging.getLogger(__name__)
 ALIGNED_TOGETHER = 256
@@ -70,6 +70,15 @@ class Engine(ABC):
         self.device = device
         self.longest_sentence = longest_sentence
         self.lengths = lengths
+
+    def with_beam_size(self, beam_size: int | None) -> Self:
+        """The same engine with another beam size; itself if that is None, or if it draws."""
+        if beam_size in (None, self.config.beam_size) or self.config.temperature:
+            return self
+        config = DecodingConfig.model_validate({**self.config.model_dump(), "beam_size": beam_size})
+        other = copy(self)
+        other.config = config
+        return other
 
     def limit(self, src_length: int, prefix_length: int = 0) -> int:
         """Most ids of the translation of `src_length` ids, which begins with so many given ones."""
@@ -113,19 +122,11 @@ class Engine(ABC):
             part = slice(begin, begin + ALIGNED_TOGETHER)
             yield from self.cross_attention(sources[part], hyps[part])
 
-    def align(
-        self, sources: Sequence[Ids], hyps: Sequence[Ids], among: Sequence[Sequence[int]]
-    ) -> list[list[int]]:
-        """The place in its source, one of its `among`, that each id of `hyps` attends to most."""
-        aligned = []
-        for weights, places in zip(self.attentions(sources, hyps), among, strict=True):
-            best = weights[:, list(places)].argmax(-1).tolist()
-            aligned.append([places[i] for i in best])
-        return aligned
-
 
 Sentence = tuple[Ids, Ids]
 """The ids of a source, and those that its translation begins with."""
+Pair = tuple[Ids, Ids]
+"""The ids of a source and of a target."""
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 MAX_HYPS = {"cpu": 420, "cuda": 8192, "mps": 8192}
@@ -135,6 +136,10 @@ MAX_HYPS = {"cpu": 420, "cuda": 8192, "mps": 8192}
 MAX_SENTENCES = {"cpu": 256, "cuda": 8192, "mps": 8192}
 MAX_TOKENS = {"cpu": 1 << 12, "cuda": 1 << 18, "mps": 1 << 18}
 """Source tokens of a batch, padding included, so that long sentences come in smaller batches."""
+MAX_POSITIONS = {"cpu": 1 << 11, "cuda": 1 << 15, "mps": 1 << 15}
+"""Positions of a batch of pairs, padding included."""
+MAX_LOGITS = {"cpu": 1 << 24, "cuda": 1 << 28, "mps": 1 << 28}
+"""At each of these positions, the whole vocabulary is predicted."""
 MIN_SENTENCES = 8
 """Fewest sentences of a batch that is split so that every core has one."""
 FEW_NUMBERS = 1 << 14
@@ -369,19 +374,29 @@ class Searcher(Engine):
 
     def _of_pairs(
         self,
-        work: Callable[[list[tuple[Ids, Ids]]], list[Found]],
+        work: Callable[[list[Pair]], list[Found]],
         sources: Sequence[Ids],
         hyps: Sequence[Ids],
     ) -> list[Found]:
-        """What `work` finds for each pair of a source and a hypothesis, in batches."""
+        """What `work` finds for each pair of a source and a hypothesis, in batches of like lengths.
+
+        The longest come first.
+        """
         pairs = list(zip(sources, hyps, strict=True))
-        longer: list[Sentence] = [(max(pair, key=len), ()) for pair in pairs]
+        lengths = [max(len(src), len(hyp)) + 1 for src, hyp in pairs]
+        device = self.runtime.device.type
+        vocab_size = self.models[0].output.weight.shape[0]
+        positions = min(MAX_POSITIONS[device], MAX_LOGITS[device] // vocab_size)
+        order = sorted(range(len(pairs)), key=lengths.__getitem__, reverse=True)
         found: dict[int, Found] = {}
-        for batch in self._batches(longer, hyps_each=1, workers=1):
+        while order:
+            most = max(1, positions // lengths[order[0]])
+            batch = order[: min(most, self.config.batch_size or most)]
             found.update(zip(batch, in_halves(work, [pairs[i] for i in batch]), strict=True))
+            order = order[len(batch) :]
         return [found[i] for i in range(len(pairs))]
 
-    def _cross_attention(self, pairs: list[tuple[Ids, Ids]]) -> list[CrossAttention]:
+    def _cross_attention(self, pairs: list[Pair]) -> list[CrossAttention]:
         src_ids = self._with_ends([src for src, _ in pairs])
         tgt_in = pad_ids([[BOS_ID, *hyp] for _, hyp in pairs]).to(self.runtime.device)
         maps = attention_maps(
@@ -399,7 +414,7 @@ class Searcher(Engine):
 
 
 def token_log_probs(
-    models: Sequence[TranslationModel], pairs: Sequence[tuple[Ids, Ids]], *, runtime: Runtime
+    models: Sequence[TranslationModel], pairs: Sequence[Pair], *, runtime: Runtime
 ) -> list[list[float]]:
     """The log-probability of each target's ids and of `</s>`, teacher-forced.
 

@@ -17,7 +17,7 @@ from mt_cli.decoding import Rules, greedy_search
 from mt_cli.export.export import write_model
 from mt_cli.model.model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, SPECIALS
-from mt_cli.translation.lines import NEVER_CHOSEN
+from mt_cli.translation.options import NEVER_CHOSEN
 
 TOKENS = [*SPECIALS, "a", "b", "c", "d", "e", "f", "g"]
 LONGEST = 10

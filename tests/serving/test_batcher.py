@@ -8,8 +8,8 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from mt_cli.serving import batcher as module
-from mt_cli.serving.batcher import ONE_TEXT, Batcher, Wanted
-from mt_cli.translation.lines import Translation
+from mt_cli.serving.batcher import Batcher, Wanted
+from mt_cli.translation.result import Translation
 
 
 async def stays() -> bool:
@@ -29,7 +29,7 @@ class Model:
         assert self.go.wait(20)
         if "broken" in lines:
             raise ValueError("broken")
-        return [[Translation(line.upper(), 0.0)] * wanted[0] for line in lines]
+        return [[Translation(line.upper(), 0.0)] * wanted.num_choices for line in lines]
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def run(model: Model, act: Callable[[Batcher], Awaitable[None]]) -> None:
 async def ask(
     batcher: Batcher,
     *lines: str,
-    wanted: Wanted = ONE_TEXT,
+    wanted: Wanted = Wanted(),
     is_gone: Callable[[], Awaitable[bool]] = stays,
 ) -> list[str]:
     """The texts that a request gets, all of a line joined."""
@@ -69,7 +69,7 @@ def test_requests_that_come_together_are_one_batch(model: Model) -> None:
 
 def test_requests_for_other_numbers_of_choices_are_other_batches(model: Model) -> None:
     async def act(batcher: Batcher) -> None:
-        requests = [ask(batcher, "a"), ask(batcher, "b", wanted=(3, False))]
+        requests = [ask(batcher, "a"), ask(batcher, "b", wanted=Wanted(3, is_detailed=False))]
         assert [*await asyncio.gather(*requests)] == [["A"], ["B B B"]]
 
     run(model, act)

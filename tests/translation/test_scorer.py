@@ -15,11 +15,11 @@ from learned import learn_tokenizers
 from tiny import CPU, randomised, tiny_model
 from workspace import Workspace
 
-from mt_cli.config.schema import TokenizerConfig
-from mt_cli.model.model import TranslationModel
+from mt_cli.config.schema import DecodingConfig, TokenizerConfig
+from mt_cli.model.model import Ensemble, TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID
-from mt_cli.translation.scorer import PairScorer
-from mt_cli.translation.searcher import token_log_probs
+from mt_cli.translation.scorer import PairScore, score_pairs
+from mt_cli.translation.searcher import Searcher
 from mt_cli.translation.translator import Translator
 
 PAIRS = [
@@ -40,12 +40,17 @@ MODELS = [
 ]
 
 
-def scorer_of(*models: TranslationModel, batch_size: int = 0) -> PairScorer:
-    return PairScorer(models, TOKENIZERS, runtime=CPU, batch_size=batch_size)
+def searcher_of(*models: TranslationModel, batch_size: int = 0) -> Searcher:
+    config = DecodingConfig(batch_size=batch_size)
+    model = models[0] if len(models) == 1 else Ensemble(models)
+    return Searcher(model, config, runtime=CPU, forbidden_ids=())
 
 
-def log_probs(scorer: PairScorer) -> list[float]:
-    return [log_prob for log_prob, _ in scorer.score(SOURCES, TARGETS)]
+def scores_of(
+    sources: Sequence[str], targets: Sequence[str], first_line: int | None = None
+) -> list[PairScore]:
+    engine = searcher_of(*MODELS)
+    return score_pairs(engine, TOKENIZERS, sources, targets, first_line=first_line)
 
 
 @torch.no_grad()
@@ -67,33 +72,36 @@ def test_score_is_the_log_of_the_translations_probability_in_any_batch(
     models: list[TranslationModel], batch_size: int
 ) -> None:
     expected = [sum(log_probs_by_hand(models, *pair)) for pair in PAIRS]
-    assert log_probs(scorer_of(*models, batch_size=batch_size)) == pytest.approx(expected, abs=1e-4)
+    engine = searcher_of(*models, batch_size=batch_size)
+    found = [score.log_prob for score in score_pairs(engine, TOKENIZERS, SOURCES, TARGETS)]
+    assert found == pytest.approx(expected, abs=1e-4)
 
 
 def test_each_token_has_its_probability_after_those_before_it() -> None:
-    ids = list(zip(TOKENIZERS.src.encode(SOURCES), TOKENIZERS.tgt.encode(TARGETS), strict=True))
-    for pair, found in zip(PAIRS, token_log_probs(MODELS, ids, runtime=CPU), strict=True):
+    src_ids, tgt_ids = TOKENIZERS.src.encode(SOURCES), TOKENIZERS.tgt.encode(TARGETS)
+    log_probs = searcher_of(*MODELS).token_log_probs(src_ids, tgt_ids)
+    for pair, found in zip(PAIRS, log_probs, strict=True):
         assert found == pytest.approx(log_probs_by_hand(MODELS, *pair), abs=1e-4)
 
 
 def test_empty_line_is_certainly_translated_by_an_empty_one() -> None:
-    scores = scorer_of(*MODELS).score(["", "  "], ["", "A dog barks."])
+    scores = scores_of(["", "  "], ["", "A dog barks."])
     assert scores == [(0.0, 1), (-math.inf, 5)]
 
 
 def test_pair_that_is_too_long_is_impossible_and_named(caplog: pytest.LogCaptureFixture) -> None:
     sources, targets = ["Ein " * 16, "Ein", "Ein"], ["A", "A " * 16, "A"]
     with caplog.at_level(logging.WARNING, logger="mt_cli"):
-        scores = scorer_of(*MODELS).score(sources, targets, first_line=7)
+        scores = scores_of(sources, targets, first_line=7)
     assert [log_prob > -math.inf for log_prob, _ in scores] == [False, False, True]
     assert [message.partition(":")[0] for message in caplog.messages] == ["line 7", "line 8"]
 
 
 def test_case_does_not_matter_where_the_model_knows_lower_case_only() -> None:
     options = replace(TOKENIZERS.options, lowercase=True)
-    scorer = PairScorer(MODELS, replace(TOKENIZERS, options=options), runtime=CPU)
-    shouted = scorer.score(["EIN HUND BELLT."], ["A Dog Barks."])
-    assert shouted == scorer.score(["ein hund bellt."], ["a dog barks."])
+    tokenizers, engine = replace(TOKENIZERS, options=options), searcher_of(*MODELS)
+    shouted = score_pairs(engine, tokenizers, ["EIN HUND BELLT."], ["A Dog Barks."])
+    assert shouted == score_pairs(engine, tokenizers, ["ein hund bellt."], ["a dog barks."])
 
 
 # Reranking

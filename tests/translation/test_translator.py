@@ -1,10 +1,9 @@
 """`Translator`: lines in, lines out."""
 
-import logging
 import random
-import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from workspace import Workspace
 
 from mt_cli.data.encoded import TrainingLengths
 from mt_cli.errors import UsageError
+from mt_cli.translation.result import warnings_of
 from mt_cli.translation.translator import Translator
 
 MODEL = Path(__file__).resolve().parents[2] / "data" / "models" / "multi30k-tiny"
@@ -109,24 +109,20 @@ def test_progress_counts_every_line_once_however_it_is_split(translator: Transla
 
 
 def test_too_long_a_line_is_translated_sentence_by_sentence(
-    translator: Translator, caplog: pytest.LogCaptureFixture
+    translator: Translator,
 ) -> None:
-    with caplog.at_level(logging.WARNING, logger="mt_cli"):
-        long, short = translator.translate([" ".join(SENTENCES), "Ein Hund."])
-    assert long == " ".join(translator.translate(SENTENCES))
-    assert short == translator.translate(["Ein Hund."])[0]
-    assert caplog.messages == []
+    [[long], [short]] = translator.translate_n_best([" ".join(SENTENCES), "Ein Hund."])
+    assert long.text == " ".join(translator.translate(SENTENCES))
+    assert short.text == translator.translate(["Ein Hund."])[0]
+    assert not long.is_split
+    assert warnings_of([long, short]) == []
 
 
-def test_a_sentence_that_is_cut_is_told_with_its_tokens_and_the_models(
-    translator: Translator, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING, logger="mt_cli"):
-        translator.translate(["Ein Hund. " + "Ein Mann " * 30])
-    (warning,) = caplog.messages
-    num_tokens, longest = map(int, re.findall(r"\d+", warning))
-    assert num_tokens > 60
-    assert longest == 47
+def test_a_sentence_that_is_split_is_told(translator: Translator) -> None:
+    [[short], [long]] = translator.translate_n_best(["Ein Hund.", "Ein Hund. " + "Ein Mann " * 30])
+    assert (short.is_split, long.is_split) == (False, True)
+    (warning,) = warnings_of([short, replace(long, is_cut=False)])
+    assert "line 2" in warning
 
 
 def test_as_many_sentences_as_in_training_are_translated_together(workspace: Workspace) -> None:
@@ -188,42 +184,42 @@ def test_several_are_ranked_by_score_and_differ(beams: Translator, sources: list
 
 
 @pytest.mark.parametrize(
-    ("lines", "min_lines", "pattern"),
+    ("line", "language"),
     [
-        (["Un chien court dans la neige avec une balle."] * 2, 2, "fr.*de"),
-        (["A dog runs through the snow with a ball."], 1, "en.*de"),
-        (["A dog runs through the snow with a ball."], 2, "^$"),
-        (["Ein Hund rennt.", "Eine Frau lacht.", "A dog runs through the snow."], 2, "^$"),
-        (["É", "Café, Señor und Łódź in einem Satz."], 2, "^$"),
-        (["", "12 + 30 = 42"], 2, "^$"),
+        ("Un chien court dans la neige avec une balle.", "fr"),
+        ("A dog runs through the snow with a ball.", "en"),
+        ("The weather is nice today and I am happy.", "en"),
+        ("Ein Hund rennt durch den Schnee.", None),
+        ("Café, Señor und Łódź in einem Satz.", None),
+        ("A dog.", None),
+        ("12 + 30 = 42, 12 + 30 = 42", None),
     ],
 )
-def test_text_that_the_model_was_not_made_for_is_doubted_and_no_other(
-    translator: Translator, lines: list[str], min_lines: int, pattern: str
+def test_a_line_in_another_language_is_told_where_it_is_long_enough(
+    translator: Translator, line: str, language: str | None
 ) -> None:
-    assert re.search(pattern, translator.input_warning(lines, min_lines=min_lines) or "")
+    [[german], [found]] = translator.translate_n_best(["Eine Frau lacht.", line], is_scored=False)
+    assert (german.language, found.language) == (None, language)
+    told = [each for each in warnings_of([german, found]) if "looks like" in each]
+    assert [language in each and "line 2" in each for each in told] == [True] * bool(language)
 
 
 def test_changed_numbers_are_counted_once_with_the_first_line(translator: Translator) -> None:
-    translator.take_warnings()
-    translator.translate(["Ein Hund.", "98765 Hunde.", "13579 Katzen."])
-    (warning,) = translator.take_warnings()
+    found = translator.translate_n_best(["Ein Hund.", "98765 Hunde.", "13579 Katzen."])
+    assert [best.changed_number for (best,) in found] == [False, True, True]
+    (warning,) = warnings_of(best for (best,) in found)
     assert warning.startswith("2 of 3 lines ")
     assert "line 2" in warning
-    assert translator.take_warnings() == []
 
 
 def test_translations_that_run_into_their_limit_are_counted_once(workspace: Workspace) -> None:
     known = workspace.corpus("train.de").read_text(encoding="utf-8").splitlines()[1:]
-    usual = load(workspace)
-    usual.translate(known)
-    assert usual.take_warnings() == []
-    short = load(workspace, max_len_factor=0.0, max_len_extra=1)
-    short.translate(known)
-    (warning,) = short.take_warnings()
+    usual = load(workspace).translate_n_best(known)
+    assert warnings_of(best for (best,) in usual) == []
+    short = load(workspace, max_len_factor=0.0, max_len_extra=1).translate_n_best(known)
+    (warning,) = warnings_of(best for (best,) in short)
     assert warning.startswith(f"{len(known)} of {len(known)} ")
     assert "max_len_factor" in warning
-    assert short.take_warnings() == []
 
 
 # Capitals

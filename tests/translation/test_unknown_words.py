@@ -14,12 +14,12 @@ from mt_cli.model.model import DecoderState, TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, UNK_ID
 from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.text.words import JOINER, split_words
-from mt_cli.translation.lines import forbidden_ids
+from mt_cli.translation.options import forbidden_ids
 from mt_cli.translation.searcher import Searcher
 from mt_cli.translation.translator import Translator
 
 PAIRS = [("Ein Hund bellt.", "A dog barks."), ("Eine Katze schläft.", "A cat sleeps.")]
-LINES = ["Ein XYLOPHON bellt.", "Die GIRAFFE, ein Zebra (GNU) schläft.", "Ein Hund bellt.", "OKAPI"]
+LINES = ["Ein XYLOPHON bellt.", "Die GIRAFFE, ein Zebra, GNU schläft.", "Ein Hund bellt.", "OKAPI"]
 
 
 def tokenizers_of(*, lowercase: bool = False) -> Tokenizers:

@@ -4,16 +4,12 @@ import time
 
 import pytest
 
-from mt_cli.translation.lines import (
-    ADDRESS,
-    Copied,
-    Line,
-    Translation,
-    has_words,
-    joined,
-    read_line,
-)
+from mt_cli.text.tokenizers import Learnt
+from mt_cli.translation.result import Translation, joined
+from mt_cli.translation.segments import ADDRESS, Segment, cut, put_back
 
+LETTERS = "abcdefghijklmnopqrstuvwxyzäöüß"
+LEARNT = Learnt(frozenset(f"{LETTERS}{LETTERS.upper()}0123456789 .,:;!?-'()[]"), has_addresses=False)
 DOG = Translation("A dog.", -1.5, ("A", "dog", "."), ("Ein", "Hund", "."), ((0, 0), (1, 1), (2, 2)))
 CAT = Translation("Cats!", -0.5, ("Cats", "!"), ("Die", "Katzen", "hier", "!"), ((1, 0), (3, 1)))
 NOTHING = Translation("", -0.25, (), ("Ach",), ())
@@ -29,8 +25,46 @@ def test_places_in_later_parts_follow_those_of_earlier_ones() -> None:
 
 
 def test_symbols_that_the_vocabulary_has_are_translated() -> None:
-    line = read_line("Ein → Hund 😀", knows=lambda copied: copied == "→")
-    assert line == Line("Ein → Hund 😀", "Ein → Hund", (Copied("😀", 3),))
+    learnt = Learnt(LEARNT.characters | {"→"}, has_addresses=False)
+    assert cut("Ein → Hund 😀", learnt) == ("Ein → Hund", [Segment("😀", 3)])
+
+
+@pytest.mark.parametrize(
+    ("line", "rest"),
+    [
+        ("• Ein Hund.", "Ein Hund."),
+        ("- Ein Hund.", "Ein Hund."),
+        ("-Ein Hund.", "Ein Hund."),
+        ("1. Ein Hund.", "Ein Hund."),
+        ("a) Ein Hund.", "Ein Hund."),
+        ("(3) Ein Hund.", "Ein Hund."),
+        ("- [ ] Ein Hund.", "Ein Hund."),
+        ("### Ein Hund", "Ein Hund"),
+        ("> - „Ein Hund.“", "Ein Hund."),
+        ("«Ein Hund.»", "Ein Hund."),
+        ("« Ein Hund. »", "Ein Hund."),
+        ('"Ein Hund."', "Ein Hund."),
+        ("(Ein Hund.)", "Ein Hund."),
+        ("**Ein Hund.**", "Ein Hund."),
+        ("Ein **roter** Hund.", "Ein roter Hund."),
+        ("Ein Ball — ein Hund.", "Ein Ball ein Hund."),
+        ("Es kostet 5 €.", "Es kostet 5."),
+        ("Es kostet 5€.", "Es kostet."),
+        ("½ Liter Wasser", "Liter Wasser"),
+        ("Es hat 20 m² Platz.", "Es hat 20 Platz."),
+        ("2 + 2 = 4 steht da.", "steht da."),
+        ("Ein Hund/eine Katze", "Ein Hund eine Katze"),
+        ("AT&T baut.", "baut."),
+        ("Siehe `x = 3`.", "Siehe."),
+        ("@anna Ein Hund", "Ein Hund"),
+        ("Er sagt: (ja) und nein!", "Er sagt: (ja) und nein!"),
+        ("12 €", ""),
+    ],
+)
+def test_what_stays_is_cut_out_and_comes_back_where_it_was(line: str, rest: str) -> None:
+    text, segments = cut(line, LEARNT)
+    assert text == rest
+    assert put_back(text, segments, lambda place: place) == line
 
 
 @pytest.mark.parametrize(
@@ -81,15 +115,15 @@ def test_marks_of_the_sentence_are_no_part_of_an_address(text: str, expected: li
 def test_placeholders_are_left_out_and_come_back_where_they_were(
     text: str, rest: str | None
 ) -> None:
-    line = read_line(text, knows=lambda _: False)
-    assert line.text == (text if rest is None else rest)
-    assert line.around(line.text, lambda place: place) == text
+    found, segments = cut(text, LEARNT)
+    assert found == (text if rest is None else rest)
+    assert put_back(found, segments, lambda place: place) == text
 
 
 def test_placeholders_go_where_their_neighbours_went() -> None:
-    line = read_line("Ein <b>Hund</b> läuft, {name}.", knows=lambda _: False)
+    _, segments = cut("Ein <b>Hund</b> läuft, {name}.", LEARNT)
     places = {1: 0, 2: 1, 3: 4}
-    found = line.around("Dog is running fast.", places.__getitem__)
+    found = put_back("Dog is running fast.", segments, places.__getitem__)
     assert found == "<b>Dog</b> is running fast {name}."
 
 
@@ -114,6 +148,5 @@ def test_placeholders_go_where_their_neighbours_went() -> None:
 def test_a_long_word_takes_linear_time(piece: str) -> None:
     text = piece * (20_000 // len(piece))
     began_at = time.process_time()
-    read_line(text, knows=lambda _: False)
-    has_words(text)
+    cut(text, LEARNT)
     assert time.process_time() - began_at < 2  # with cubic time, hours

@@ -1,0 +1,221 @@
+"""`Translation`: what comes out for a line, and what is wrong with it; and warnings of that."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from mt_cli.text.language import foreign_language
+from mt_cli.text.normalize import normalize
+from mt_cli.text.numbers import changes_a_number
+from mt_cli.text.tokenizers import Tokenizers
+
+if TYPE_CHECKING:
+    from mt_cli.translation.glossary import Glossary
+    from mt_cli.translation.reading import Line
+
+FEW_CUT = 3
+"""Fewer translations that reached their maximum length are no reason for a warning."""
+SMALL_SHARE_CUT = 0.01
+"""Nor is this share of them."""
+FEW_TERMS = 10
+"""Of a glossary that has more terms than there are lines, many occur in none."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation of a line, and what is wrong with it."""
+
+    text: str
+    score: float
+    """Log-probability over the length penalty; of a line in parts, their sum. Of what was reranked,
+    the score of that.
+    """
+    tokens: tuple[str, ...] = field(default=(), repr=False)
+    src_tokens: tuple[str, ...] = field(default=(), repr=False)
+    alignment: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+    """(place in `src_tokens`, place in `tokens`) for each of `tokens`, where it was asked for."""
+    log_prob: float = field(default=0.0, repr=False)
+    """Natural logarithm of the probability of what was not given; of a line in parts, their sum."""
+    num_given: int = field(default=0, repr=False)
+    """How many of `tokens` had to be there: those of a prefix, and all up to the last term that was
+    missing.
+    """
+    words: tuple[tuple[str, float], ...] = field(default=(), repr=False)
+    """Each word, and the log-probability of its tokens together, where it was asked for."""
+    source: str = field(default="", repr=False)
+    """The line."""
+    src_lang: str = field(default="", repr=False)
+    """The model's."""
+    changed_number: bool = field(default=False, repr=False)
+    """Whether a number of the line was lost or changed."""
+    missing_terms: tuple[str, ...] = field(default=(), repr=False)
+    """Terms of the glossary that the line has and the translation does not have translated so."""
+    doubled_terms: tuple[str, ...] = field(default=(), repr=False)
+    """Terms that were placed and whose translation is now there more often than they are."""
+    unlearnt: str = field(default="", repr=False)
+    """Letters of the line that the model has never learnt."""
+    is_split: bool = field(default=False, repr=False)
+    """Whether a sentence was longer than the model takes, and was translated in pieces."""
+    is_cut: bool = field(default=False, repr=False)
+    """Whether it reached its maximum length."""
+    is_broken: bool = field(default=False, repr=False)
+    """Whether the model wrote bytes that are no character, which are left out."""
+
+    @property
+    def mean_log_prob(self) -> float:
+        """The log-probability of a token on average, the sentence end counted as one.
+
+        Given tokens do not count.
+        """
+        return self.log_prob / (len(self.tokens) - self.num_given + 1)
+
+    @cached_property
+    def language(self) -> str | None:
+        """The language that the line clearly is in, if it is not the model's.
+
+        The first call may take half a second.
+        """
+        return foreign_language(self.source, self.src_lang) if self.src_lang else None
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """What may be wrong with it, by name, as `--json` and `serve` tell it."""
+        return {
+            "changed_number": self.changed_number,
+            "missing_terms": list(self.missing_terms),
+            "doubled_terms": list(self.doubled_terms),
+            "unlearnt_letters": self.unlearnt,
+            "language": self.language,
+            "split": self.is_split,
+            "cut": self.is_cut,
+            "broken": self.is_broken,
+        }
+
+
+def joined(parts: Sequence[Translation], *, space: str) -> Translation:
+    """The translation of a line from those of its `parts`, with `space` between them."""
+    if len(parts) == 1:
+        return parts[0]
+    tokens: list[str] = []
+    src_tokens: list[str] = []
+    alignment: list[tuple[int, int]] = []
+    for part in parts:
+        for src, tgt in part.alignment:
+            alignment.append((len(src_tokens) + src, len(tokens) + tgt))
+        tokens += part.tokens
+        src_tokens += part.src_tokens
+    return Translation(
+        space.join(part.text for part in parts if part.text),
+        sum(part.score for part in parts),
+        tokens=tuple(tokens),
+        src_tokens=tuple(src_tokens),
+        alignment=tuple(alignment),
+        log_prob=sum(part.log_prob for part in parts),
+        num_given=sum(part.num_given for part in parts),
+        words=tuple(chain.from_iterable(part.words for part in parts)),
+        is_cut=any(part.is_cut for part in parts),
+        is_broken=any(part.is_broken for part in parts),
+    )
+
+
+def judged(
+    translation: Translation, line: "Line", tokenizers: Tokenizers, glossary: "Glossary | None"
+) -> Translation:
+    """`translation` with all that is wrong with it as the translation of `line`."""
+    options = tokenizers.options
+    missing: list[str] = []
+    doubled: list[str] = []
+    if glossary is not None:
+        terms = glossary.terms_in(line.text)
+        missing = glossary.missing(terms, translation.text)
+        has_placed = translation.num_given > sum(len(part.prefix) for part in line.parts)
+        doubled = glossary.doubled(terms, translation.text) if has_placed else []
+    return replace(
+        translation,
+        source=line.original,
+        src_lang=options.src_lang,
+        changed_number=changes_a_number(
+            line.original,
+            translation.text,
+            src_lang=options.src_lang,
+            tgt_lang=options.tgt_lang,
+        ),
+        missing_terms=tuple(missing),
+        doubled_terms=tuple(doubled),
+        unlearnt=line.unlearnt,
+        is_split=line.is_split,
+    )
+
+
+WARNINGS: Mapping[str, str] = {
+    "language": "the text looks like {what} in {num} of {lines} lines, the first is line {first}; "
+    "the model translates {lang}",
+    "unlearnt": "{num} of {lines} lines hold letters that the model never learnt, such as {what} "
+    "in line {first}",
+    "is_split": "{num} of {lines} lines have a sentence of more tokens than the model takes, which "
+    "is split, the first is line {first}",
+    "changed_number": "{num} of {lines} lines lost or changed a number, the first is line {first}",
+    "missing_terms": "{num} of {lines} lines lack a term of the glossary, the first is line "
+    "{first} ({what})",
+    "doubled_terms": "{num} of {lines} lines have a term of the glossary too often, the first is "
+    "line {first} ({what})",
+    "is_broken": "{num} of {lines} translations had bytes that are no character and are left out, "
+    "the first is line {first}",
+    "is_cut": "{num} of {lines} translations reached their maximum length; raise it with --set "
+    "decoding.max_len_factor=N, unless the model repeats itself",
+}
+"""A sentence for each attribute of a translation that says that something is wrong."""
+
+
+def warnings_of(results: Iterable[Translation], glossary: "Glossary | None" = None) -> list[str]:
+    """What is wrong with the `results`, one for each line: a sentence for each kind."""
+    counts = dict.fromkeys(WARNINGS, 0)
+    firsts: dict[str, dict[str, object]] = {}
+    used: set[str] = set()
+    inflected: dict[str, str] = {}
+    num_lines = 0
+    for result in results:
+        num_lines += 1
+        for name in WARNINGS:
+            value = getattr(result, name)
+            if value:
+                counts[name] += 1
+                what = value[0] if isinstance(value, tuple) else value
+                about = {"first": num_lines, "what": what, "lang": result.src_lang}
+                firsts.setdefault(name, about)
+        if glossary is not None:
+            source = normalize(result.source)
+            used.update(term.name for term in glossary.terms_in(source))
+            inflected |= glossary.inflected_in(source)
+    if counts["is_cut"] < FEW_CUT or counts["is_cut"] <= SMALL_SHARE_CUT * num_lines:
+        firsts.pop("is_cut", None)
+    warnings = []
+    for name, sentence in WARNINGS.items():
+        if name in firsts:
+            warnings.append(sentence.format(num=counts[name], lines=num_lines, **firsts[name]))
+    if glossary is not None:
+        warnings += _unused(glossary.terms, used, inflected, num_lines=num_lines)
+    return warnings
+
+
+def _unused(
+    terms: Iterable[str], used: set[str], inflected: Mapping[str, str], *, num_lines: int
+) -> list[str]:
+    """Sentences about the terms of a glossary that no line has, or only with other endings."""
+    unused = [name for name in terms if name not in used]
+    other_forms = [name for name in unused if name in inflected]
+    nowhere = [name for name in unused if name not in inflected]
+    warnings = []
+    if other_forms:
+        name = other_forms[0]
+        warnings.append(
+            f"{len(other_forms)} terms of the glossary occur only in other forms, such as {name} "
+            f"in {inflected[name]}; {name}* has any ending"
+        )
+    if nowhere and len(unused) <= max(FEW_TERMS, num_lines):
+        warnings.append(
+            f"{len(nowhere)} terms of the glossary occur in no line, such as {nowhere[0]}"
+        )
+    return warnings

@@ -1,0 +1,225 @@
+"""What stays of a line: found by one table of rules, cut out, and put back after translation.
+
+A rule that is added to `RULES` needs a line there and a row in tests/translation/test_segments.py.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mt_cli.text.tokenizers import Learnt
+
+MARKS = ".,;:!?…"
+"""That follow a word without a space."""
+BESIDE = r"\s<>\"„“”«»‹›（）「」『』《》，、。；！？"
+"""Space and marks that end an address."""
+BRACKETS = r"()\[\]{}’"
+"""Marks that also stand within one."""
+WITHIN = f"[^{BRACKETS}{BESIDE}]"
+URL = rf"""
+    (?<![a-z0-9+.-]) (?: [a-z] [a-z0-9+.-]*+ :// | www\. )
+    (?: {WITHIN} | \( {WITHIN}* \) | \[ {WITHIN}* \] | \{{ {WITHIN}* \}}
+      | [{BRACKETS}] (?= [{BRACKETS}]{{0,3}} [^{BRACKETS}{BESIDE}.,;:!?]) )+"""
+NO_AT = f"[^{BRACKETS}{BESIDE}@]"
+EMAIL = rf"(?<! {NO_AT} ) {NO_AT}++ @ [^{BRACKETS}{BESIDE}@.]++ \. {WITHIN}+"
+ADDRESSES = f"{URL} | {EMAIL}"
+ENCLOSED = " | ".join(
+    f"{begin} (?: {ADDRESSES} ) {end} [.,;:!?]*"
+    for begin, end in ("<>", '""', "„“", "«»", (r"\(", r"\)"), (r"\[", r"\]"))
+)
+SYMBOL = "\u2190-\u2bff\U0001f000-\U0001faff"
+"""Arrows, signs and emoji."""
+NUMBER = r"\d++(?:[.,:]\d++)*+"
+FORMS = "¹²³¼-¾⁰-₟⅐-↉"
+"""Raised and lowered digits, and fractions."""
+BINDING = rf"&+\#@°%‰§$¢£¥€₽™®©{FORMS}"
+"""Signs that make a word of what they touch: `km²`, `AT&T`, `C++`, `5€`."""
+
+
+class Rule(NamedTuple):
+    """Something within a line that stays as it is."""
+
+    name: str
+    pattern: str
+    """A verbose regular expression, whatever the case."""
+    stays: str
+    """`always`, or where the model has `unlearnt` signs or addresses."""
+
+
+RULES = (
+    Rule("address", f"{ENCLOSED} | {ADDRESSES}", "unlearnt"),
+    Rule("code", "`[^`]{1,200}`", "always"),
+    Rule(
+        "placeholder",  # tags, {name}, ${x}, #{x}, %s, %1$s, &amp; and \n in two letters
+        r"""</? [a-z] [^<>]{0,200} > | [$\#]? \{\{? [^{}\s]{0,50} \}\}? | (?<!:) \\ [nrt]
+        | & (?: \#\d{1,7} | [a-z]\w{1,30} ) ;
+        | (?<![\d%]) % (?: \d{1,2} \$ | \( \w{1,50} \) )? [-+0]? \d{0,2} (?: \.\d )? [sdfiux@]
+        (?![^\W_])""",
+        "always",
+    ),
+    Rule("mention", r"(?<! [\w@.] ) @ \w [\w.]{0,60} (?<!\.)", "always"),
+    Rule(
+        "formula",  # 3 + 4 = 7, 1/2, 3/5/2020
+        rf"(?<![\w.,]) {NUMBER} (?: \s? [^\w\s.,:;!?()] \s? {NUMBER} ){{1,20}}+",
+        "unlearnt",
+    ),
+    Rule(
+        "quantity",  # km², 5€, AT&T
+        rf"(?<!\w) (?: {NUMBER} | [^\W{FORMS}]{{1,3}}+ )?+"
+        rf"(?: [{BINDING}] (?: {NUMBER} | [^\W{FORMS}]{{1,3}}+ )?+ ){{1,8}}+ (?!\w)",
+        "unlearnt",
+    ),
+    Rule("symbols", f"[{SYMBOL}][{SYMBOL}\u200d\ufe0f\u20e3]*", "unlearnt"),
+    Rule("sign", rf"[^\w\s.,:;!?]\ufe0f? | [_{FORMS}]", "unlearnt"),
+)
+"""What stays within a line; of several that match at one place, the first."""
+WITHIN_A_LINE = re.compile(
+    " | ".join(f"(?P<{rule.name}> {rule.pattern} )" for rule in RULES), re.VERBOSE | re.IGNORECASE
+)
+STAYS = {rule.name: rule.stays for rule in RULES}
+ADDRESS = re.compile(RULES[0].pattern, re.VERBOSE | re.IGNORECASE)
+"""A web or an e-mail address with the marks around it; a long word takes linear time."""
+USUAL = re.compile(r"(?:[^\W_]|[ ,.;!?'\"()-](?!www\.))*", re.IGNORECASE)
+"""Lines that no rule finds anything in, unless it is unlearnt: nearly all."""
+LIST_MARK = re.compile(
+    r"""(?: [-–—*+•‣◦▪▫●○■□☐☑➢➤►▶·>»] | >{2,4} | \#{1,6} | \d{1,3} [.)] | [a-z] \)
+      | \( (?: \d{1,3} | [a-z] | [ivx]{2,4} ) \) | \[ [ x] \] ) \s+ (?=\S)
+      | [-–—•] (?=[^\W\d_])""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""At the beginning of a line; always stays."""
+PAIRS = (
+    "„“", "„”", "“”", '""', "«»", "»«", "‹›", "›‹", "‚‘", "‘’", "''", "()", "[]", "（）", "「」",
+    "『』", "《》", "【】", ("***", "***"), ("**", "**"), ("__", "__"), "**", "__", ("~~", "~~"),
+)  # fmt: skip
+"""Around a whole line; always stay."""
+INDENTATION = re.compile(r"[ \t\u00a0\u2003\u3000]*")
+"""Stays if it is more than one blank; see `cut`."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Something in a line that stays."""
+
+    text: str
+    place: int
+    """How many words of what is translated come before it."""
+    joins_left: bool = False
+    """Whether it follows what is before it without a space."""
+    joins_right: bool = False
+    has_mark: bool = False
+    """Whether a mark of the sentence comes after it."""
+
+
+def cut(text: str, learnt: Learnt, *, indentation: str = "") -> tuple[str, list[Segment]]:
+    """What is to be translated of the normalized `text`, and what stays; all, if it has no word.
+
+    `indentation` stood before it: a tab, or more than one blank.
+    """
+    rest = ""
+    segments = []
+    if indentation:
+        segments.append(Segment(indentation, 0, joins_left=True, joins_right=True))
+    end = 0
+    for begin, found_end in _spans(text, learnt):
+        rest += text[end:begin]
+        place = len(rest.split())
+        end = found_end
+        if place == 0:  # there is no word that could keep the marks after it
+            end += len(text[end:]) - len(text[end:].lstrip(MARKS))
+        follows = text[end : end + 1] or " "
+        segments.append(
+            Segment(
+                text[begin:end],
+                place,
+                joins_left=not text[:begin][-1:].isspace(),
+                joins_right=not follows.isspace() and follows not in MARKS,
+                has_mark=follows in MARKS,
+            )
+        )
+        rest = rest.rstrip() if follows in MARKS else f"{rest} "
+    rest = " ".join((rest + text[end:]).split())
+    if not any(map(str.isalpha, ADDRESS.sub("", rest))):
+        return "", [Segment(indentation + text, 0)] if text else []
+    return rest, segments
+
+
+def _spans(text: str, learnt: Learnt) -> Iterator[tuple[int, int]]:
+    """Where each segment of `text` begins and ends."""
+    begin, end = _edges(text)
+    if begin:
+        yield 0, begin
+    unlearnt = learnt.lacks(text)
+    if unlearnt or not USUAL.fullmatch(text):
+        for found in WITHIN_A_LINE.finditer(text, begin, end):
+            if _stays(found, unlearnt, learnt):
+                yield found.span()
+    if end < len(text):
+        yield end, len(text)
+
+
+def _stays(found: re.Match[str], unlearnt: set[str], learnt: Learnt) -> bool:
+    if STAYS[str(found.lastgroup)] == "always":
+        return True
+    if found.lastgroup == "address":
+        return not learnt.has_addresses
+    return any(is_sign(each) for each in unlearnt.intersection(found[0]))
+
+
+def is_sign(character: str) -> bool:
+    """Whether it is punctuation, a symbol or a number's form such as `½`: no letter, no digit."""
+    category = unicodedata.category(character)
+    return category[0] in "PS" or category in ("No", "Nl")
+
+
+def _edges(text: str) -> tuple[int, int]:
+    """Where what follows list marks and stands within quotation marks begins and ends."""
+    begin = 0
+    end = len(text)
+    while True:
+        inner = text[begin:end]
+        mark = LIST_MARK.match(inner)
+        around = next((pair for pair in PAIRS if _is_within(inner, *pair)), None)
+        if around is not None:
+            begin += len(around[0])
+            end -= len(around[1])
+            begin += len(text[begin:end]) - len(text[begin:end].lstrip())
+            end = begin + len(text[begin:end].rstrip())
+        elif mark is not None:
+            begin += mark.end()
+        else:
+            return begin, end
+
+
+def _is_within(text: str, opening: str, closing: str) -> bool:
+    """Whether the two marks stand around all of `text`, and nowhere within."""
+    if not (text.startswith(opening) and text.endswith(closing)):
+        return False
+    inner = text[len(opening) : -len(closing)]
+    return bool(inner.strip()) and opening not in inner and closing not in inner
+
+
+def put_back(translation: str, segments: Sequence[Segment], place_of: Callable[[int], int]) -> str:
+    """`translation` with `segments`, each after as many words as `place_of` its place says."""
+    words = translation.split()
+    found = ""
+    done = 0
+    joins = True  # the next word joins what is before it
+
+    for each in segments:
+        place = max(done, place_of(each.place))
+        if place > done:
+            found += ("" if joins else " ") + " ".join(words[done:place])
+            joins = False
+        done = place
+        marks = found[len(found.rstrip(MARKS)) :] if each.has_mark else ""
+        found = found.removesuffix(marks)
+        if each.joins_left and each.text[0] in MARKS:  # "…" stands for the model's full stop
+            found = found.removesuffix(".")
+        found += ("" if joins or each.joins_left else " ") + each.text + marks
+        joins = each.joins_right
+    if words[done:]:
+        found += ("" if joins else " ") + " ".join(words[done:])
+    return found

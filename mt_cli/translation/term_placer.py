@@ -1,0 +1,265 @@
+"""`TermPlacer`: searches anew where a translation lacks a term of a glossary.
+
+The translation is cut where it attends to the term in the source, gets the term's translation
+there, and is searched for anew from that prefix. This gives better translations than constrained
+beam search (Post and Vilar 2018); see "A glossary" in docs/experiments.md.
+
+Letters: T tokens of a translation, S of its source, W of its words.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mt_cli.text import UNK_ID
+from mt_cli.text.language import DETERMINERS, UNSPACED, base_language
+from mt_cli.text.tokenizers import Tokenizer, Tokenizers
+from mt_cli.text.words import JOINER
+from mt_cli.translation.glossary import Glossary, Term
+from mt_cli.translation.reading import Part
+
+if TYPE_CHECKING:
+    from mt_cli.decoding import Hyp, Ids
+    from mt_cli.translation.searcher import CrossAttention, Engine
+
+
+@dataclass
+class Draft:
+    """A translation on its way to have all terms."""
+
+    part: Part
+    hyps: "list[Hyp]"
+    """The best first."""
+    prefix: "Ids"
+    """What they begin with."""
+    every_term: Sequence[Term]
+    """Those of the source."""
+    terms: list[Term]
+    """Those of them that have not been placed."""
+    missing: list[Term] = field(default_factory=list)
+    """Those of these that the best may lack."""
+    replaced: "Ids" = ()
+    """The words whose place the last term took."""
+
+    @property
+    def ids(self) -> "Ids":
+        """Those of the best."""
+        return self.hyps[0].ids
+
+    def rest(self, hyp: "Hyp") -> "Ids":
+        """What `hyp` has after the prefix."""
+        return hyp.ids[len(self.prefix) :]
+
+
+class TermPlacer:
+    """Searches anew where a translation lacks a term of its source."""
+
+    def __init__(self, glossary: Glossary, engine: "Engine", tokenizers: Tokenizers) -> None:
+        self._glossary = glossary
+        self._engine = engine
+        self._tokenizers = tokenizers
+        self._begins_word, self._continues_word = _word_marks(tokenizers.tgt)
+        language = base_language(tokenizers.options.tgt_lang)
+        self._determiners = DETERMINERS.get(language, "").split()
+
+    def place(
+        self,
+        parts: Sequence[Part],
+        hyps: "Sequence[list[Hyp]]",
+        *,
+        n_best: int,
+        is_scored: bool,
+    ) -> "list[list[Hyp]]":
+        """The `hyps` of `parts`, or others whose best has the terms that were missing.
+
+        A term is placed as often as the source has it; it is still missing if the vocabulary or the
+        longest translation have no room for it.
+        """
+        drafts = []
+        for part, of_part in zip(parts, hyps, strict=True):
+            terms = self._glossary.terms_in(part.text)
+            drafts.append(Draft(part, of_part, part.prefix, terms, [*terms]))
+        todo = self._lacking(drafts)
+        while todo:
+            sources = [draft.part.ids for draft in todo]
+            attentions = self._engine.attentions(sources, [draft.ids for draft in todo])
+            for draft, weights in zip(todo, attentions, strict=True):
+                self._cut(draft, weights)
+            self._search(todo, n_best=n_best, is_scored=is_scored)
+            todo = self._lacking(todo)
+        placed = []
+        for draft in drafts:
+            num_given = len(draft.prefix)
+            placed.append([replace(hyp, num_given=num_given) for hyp in draft.hyps])
+        return placed
+
+    def _lacking(self, drafts: Sequence[Draft]) -> list[Draft]:
+        """Those of `drafts` that lack a term, with what may be `missing`."""
+        with_terms = [draft for draft in drafts if draft.terms]
+        texts = self._tokenizers.tgt.decode([draft.ids for draft in with_terms])
+        for draft, text in zip(with_terms, texts, strict=True):
+            names = self._glossary.missing(draft.every_term, text)
+            draft.missing = [term for term in draft.terms if term.name in names]
+        return [draft for draft in with_terms if draft.missing]
+
+    def _cut(self, draft: Draft, weights: "CrossAttention") -> None:
+        """Let `draft` begin with what it has up to the first missing term, and with that."""
+        found = []
+        for term in draft.missing:
+            begin, replaced = self._place(term, draft, weights)
+            (text,) = self._tokenizers.tgt.decode([replaced])
+            # Of a term that the line has twice, one may stand there already.
+            found.append((term.count_in(text) > 0, begin, replaced, term))
+        _, begin, draft.replaced, term = min(found, key=lambda each: each[:2])
+        draft.terms.remove(term)
+        draft.prefix = self._placed(term, draft, draft.ids[:begin]) or draft.prefix
+
+    def _place(self, term: Term, draft: Draft, weights: "CrossAttention") -> "tuple[int, Ids]":
+        """The place of `term` after the prefix of `draft`, and the words whose place it takes.
+
+        They are the word that attends most to the term, and those near it that attend most to its
+        other words; none if they mostly attend to others. `weights` are (T, S).
+        """
+        part = draft.part
+        ids = draft.ids
+        begin = len(draft.prefix)
+        words = [t for t in range(begin, len(ids)) if t == 0 or self._begins_word[ids[t]]]
+        if not words:
+            return begin, ()
+        before, up_to = self._tokenizers.encode(
+            [part.text[: term.start], part.text[: term.end]], "src"
+        )
+        span = slice(len(before), max(len(up_to), len(before) + 1))
+        best = int(np.maximum.reduceat(weights[:, span].sum(1), words).argmax())
+        src_words = np.cumsum([self._tokenizers.src.begins_word(i) for i in part.ids])  # (S,)
+        of_words = np.add.reduceat(weights, words)  # (W, S)
+        attended = src_words[of_words.argmax(1)].tolist()  # (W,): the source word of each word
+        others = {*src_words[span].tolist()} - {attended[best]}
+        first = _reach(best, range(best - 1, -1, -1), attended, others)
+        last = _reach(best, range(best + 1, len(words)), attended, others)
+        of_old = of_words[first : last + 1]
+        is_translation = of_old[:, span].sum() > of_old.sum() / 2
+        end = [*words, len(ids)][last + 1]
+        return words[first], ids[words[first] : end] if is_translation else ()
+
+    def _placed(self, term: Term, draft: Draft, before: "Ids") -> "Ids":
+        """`before` and the likeliest translation of `term`; nothing if none is possible.
+
+        A sentence begins with a capital, if the vocabulary has the word with one; names, such as
+        "iPhone", stay as they are. A determiner before a translation that has one goes.
+        """
+        possible: list[list[int]] = []
+        nums_before: list[int] = []
+        for translation in term.translations:
+            start = self._without_determiner(before, draft, translation)
+            (text,) = self._tokenizers.tgt.decode([start])
+            is_name = not translation.islower()
+            capital = translation if is_name else translation[0].upper() + translation[1:]
+            spellings = [translation] if start else [capital, translation]
+            is_joined = all(re.match(UNSPACED, each) for each in (text[-1:], translation))
+            for ids in self._tokenizers.encode(
+                [text + each for each in spellings] if is_joined else spellings, "tgt"
+            ):
+                whole = ids if is_joined else [*start, *ids]
+                if UNK_ID not in ids and len(whole) < self._engine.longest_sentence:
+                    possible.append(whole)
+                    nums_before.append(len(start))
+                    break
+        if len(possible) <= 1:
+            return possible[0] if possible else ()
+        found = self._engine.token_log_probs([draft.part.ids] * len(possible), possible)
+        log_probs = []
+        for ids, num_before, each in zip(possible, nums_before, found, strict=True):
+            log_probs.append(sum(each[num_before : len(ids)]))
+        return possible[log_probs.index(max(log_probs))]
+
+    def _without_determiner(self, before: "Ids", draft: Draft, translation: str) -> "Ids":
+        """`before` without a determiner at its end, if `translation` begins with one itself.
+
+        So "a" and "one puppy" are no "a one puppy".
+        """
+        words = [t for t in range(len(draft.prefix), len(before)) if self._begins_word[before[t]]]
+        if not words or translation.split(maxsplit=1)[0].casefold() not in self._determiners:
+            return before
+        (last,) = self._tokenizers.tgt.decode([before[words[-1] :]])
+        return before[: words[-1]] if last.casefold() in self._determiners else before
+
+    def _search(self, drafts: Sequence[Draft], *, n_best: int, is_scored: bool) -> None:
+        """Go on from the prefixes of `drafts`; the best hypotheses do so with another word.
+
+        Where the best goes on with letters, or with words that were replaced, such as in "hound|s
+        dog runs", it is searched for again from "hound runs". Others that do come last.
+        """
+        num_hyps = n_best if n_best == 1 else max(n_best, self._engine.config.beam_size)
+
+        def search(drafts: Sequence[Draft]) -> None:
+            found = self._engine.search(
+                [draft.part.ids for draft in drafts],
+                prefixes=[draft.prefix for draft in drafts],
+                n_best=num_hyps,
+                is_scored=is_scored,
+            )
+            for draft, hyps in zip(drafts, found, strict=True):
+                hyps.sort(key=lambda hyp: self._num_skipped(draft, hyp) > 0 or not hyp.ids)
+                draft.hyps = hyps[:n_best]
+
+        search(drafts)
+        again = []
+        for draft in drafts:
+            best = draft.hyps[0]
+            skipped = self._num_skipped(draft, best)
+            others = draft.rest(best)[skipped:]
+            if skipped and others and len(draft.prefix) + 1 < self._engine.longest_sentence:
+                draft.prefix = [*draft.prefix, others[0]]
+                again.append(draft)
+            elif skipped:
+                draft.hyps[0] = replace(best, ids=list(draft.prefix))
+        search(again)
+
+    def _num_skipped(self, draft: Draft, hyp: "Hyp") -> int:
+        """How many ids after the prefix are letters, or words of the end of what was replaced."""
+        rest = draft.rest(hyp)
+        old = draft.replaced
+        num = self._end_of_word(rest, 0)
+        words = [t for t, token_id in enumerate(old) if self._begins_word[token_id]]
+        for word in words:
+            tail = list(old[word:])
+            while not (self._begins_word[tail[-1]] or self._continues_word[tail[-1]]):
+                tail.pop()  # a mark
+            if list(rest[num : num + len(tail)]) == tail:
+                return self._end_of_word(rest, num + len(tail))
+        return num
+
+    def _end_of_word(self, ids: "Ids", place: int) -> int:
+        """The first place from `place` where no word goes on."""
+        while place < len(ids) and self._continues_word[ids[place]]:
+            place += 1
+        return place
+
+
+@lru_cache(maxsize=4)
+def _word_marks(tokenizer: Tokenizer) -> tuple[list[bool], list[bool]]:
+    """Whether each id begins a word, and whether it continues one; marks do neither."""
+    begins: list[bool] = []
+    continues: list[bool] = []
+    for i, entry in enumerate(tokenizer.entries):
+        text = entry.lstrip(JOINER)
+        begins.append(tokenizer.begins_word(i) or re.match(UNSPACED, text) is not None)
+        continues.append(text[:1].isalnum() and not begins[-1])
+    return begins, continues
+
+
+def _reach(place: int, words: Iterable[int], attended: Sequence[int], others: set[int]) -> int:
+    """The last of `words`, away from `place`, of which each attends to one of `others`.
+
+    A word between two of them may attend to something else. What is attended leaves `others`.
+    """
+    for word in words:
+        if attended[word] in others and abs(word - place) <= 2:
+            place = word
+            others.remove(attended[word])
+    return place

@@ -1,0 +1,220 @@
+"""The last steps of a line: decode what was found, join its parts, put back what stayed."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mt_cli.text import UNK_ID
+from mt_cli.text.language import sentence_space
+from mt_cli.text.normalize import normalize
+from mt_cli.text.tokenizers import Tokenizer, Tokenizers
+from mt_cli.text.words import JOINER, WordTokenizer, join_words, split_words
+from mt_cli.translation.reading import Line, Part
+from mt_cli.translation.result import Translation, joined
+from mt_cli.translation.segments import put_back
+
+if TYPE_CHECKING:
+    from mt_cli.decoding import Hyp
+    from mt_cli.translation.searcher import CrossAttention, Engine
+
+Pair = tuple[Part, "Hyp"]
+"""A part, and what was found for it."""
+
+
+def write_lines(
+    lines: Sequence[Line],
+    hyps: Sequence[Sequence["Hyp"]],
+    engine: "Engine",
+    tokenizers: Tokenizers,
+    *,
+    n_best: int,
+    with_tokens: bool,
+    with_alignment: bool,
+    with_words: bool,
+) -> list[list[Translation]]:
+    """The `n_best` translations of each of `lines` from the `hyps` of all their parts in order."""
+    found = iter(hyps)
+    ranks_of_lines = []  # of each line, of each rank, its parts with what was found for them
+    pairs: list[Pair] = []
+    is_aligned: list[bool] = []
+    for line in lines:
+        hyps_of_parts = [next(found) for _ in line.parts]
+        ranks = []
+        for rank in range(n_best):
+            of_rank = [of_part[rank] for of_part in hyps_of_parts]
+            ranks.append(list(zip(line.parts, of_rank, strict=True)))
+            pairs += ranks[-1]
+        ranks_of_lines.append(ranks)
+        has_inner = _is_parted(line)
+        is_aligned += [with_alignment or has_inner] * (n_best * len(line.parts))
+    parts = iter(
+        write_parts(
+            pairs,
+            engine,
+            tokenizers,
+            is_aligned=is_aligned,
+            with_tokens=with_tokens,
+            with_words=with_words,
+        )
+    )
+    space = sentence_space(tokenizers.options.tgt_lang)
+    written = []
+    for line, ranks in zip(lines, ranks_of_lines, strict=True):
+        of_line = []
+        for pairs_of_rank in ranks:
+            translations = [next(parts) for _ in pairs_of_rank]
+            whole = joined(translations, space=space)
+            if line.segments:
+                text = _with_segments(whole.text, line, pairs_of_rank, translations, tokenizers)
+                alignment = whole.alignment if with_alignment else ()
+                whole = replace(whole, text=text, alignment=alignment)
+            of_line.append(whole)
+        written.append(of_line)
+    return written
+
+
+def write_parts(
+    pairs: Sequence[Pair],
+    engine: "Engine",
+    tokenizers: Tokenizers,
+    *,
+    is_aligned: Sequence[bool],
+    with_tokens: bool = False,
+    with_words: bool = False,
+) -> list[Translation]:
+    """The translation of each of `pairs`, with its alignment where it `is_aligned`.
+
+    Source words stand for what the target vocabulary lacks.
+    """
+    tgt = tokenizers.tgt
+    replaces = engine.config.replace_unk and isinstance(tgt, WordTokenizer)
+    looked_at = []
+    for i, (_, hyp) in enumerate(pairs):
+        if is_aligned[i] or (replaces and UNK_ID in hyp.ids):
+            looked_at.append(i)
+    attentions = engine.attentions(
+        [pairs[i][0].ids for i in looked_at], [pairs[i][1].ids for i in looked_at]
+    )
+    alignments: dict[int, list[int]] = {}
+    replaced: dict[int, list[str]] = {}
+    for i, weights in zip(looked_at, attentions, strict=True):
+        if is_aligned[i]:
+            alignments[i] = weights.argmax(-1).tolist()
+        if replaces and UNK_ID in pairs[i][1].ids:
+            replaced[i] = _without_unknown(*pairs[i], weights, tokenizers)
+    log_probs: Sequence[list[float]] = [[] for _ in pairs]
+    if with_words:
+        log_probs = engine.token_log_probs(
+            [part.ids for part, _ in pairs], [hyp.ids for _, hyp in pairs]
+        )
+    texts = tgt.decode([hyp.ids for _, hyp in pairs])
+    written = []
+    for i, (part, hyp) in enumerate(pairs):
+        written.append(
+            Translation(
+                join_words(replaced[i]) if i in replaced else texts[i],
+                hyp.score,
+                tokens=tuple(tgt.tokens(hyp.ids)) if with_tokens else (),
+                src_tokens=tuple(tokenizers.src.tokens(part.ids)) if with_tokens else (),
+                alignment=tuple((src, t) for t, src in enumerate(alignments.get(i, ()))),
+                log_prob=hyp.log_prob,
+                num_given=hyp.num_given,
+                words=_words(hyp, log_probs[i], tgt, replaced.get(i)),
+                is_cut=len(hyp.ids) >= engine.limit(len(part.ids), hyp.num_given),
+                is_broken=tgt.is_broken(hyp.ids),
+            )
+        )
+    return written
+
+
+def _without_unknown(
+    part: Part, hyp: "Hyp", weights: "CrossAttention", tokenizers: Tokenizers
+) -> list[str]:
+    """The marked tokens of `hyp`, with the word of `part` that each `<unk>` attends to (T, S).
+
+    It is one that the source vocabulary lacks, if there is one.
+    """
+    src = tokenizers.src
+    tgt = tokenizers.tgt
+    assert isinstance(src, WordTokenizer)
+    assert isinstance(tgt, WordTokenizer)
+    unknown = [place for place, token_id in enumerate(part.ids) if token_id == UNK_ID]
+    among = unknown or list(range(len(part.ids)))
+    (words,) = split_words([part.text], src.lang)
+    if len(words) != len(part.ids):  # in lower case, the words were others
+        (words,) = split_words([normalize(part.text, lowercase=True)], src.lang)
+    tokens = []
+    for token_id, of_token in zip(hyp.ids, weights, strict=True):
+        place = among[int(of_token[among].argmax())]
+        is_unknown = token_id == UNK_ID
+        tokens.append(words[place].removeprefix(JOINER) if is_unknown else tgt.entries[token_id])
+    return tokens
+
+
+def _words(
+    hyp: "Hyp", log_probs: Sequence[float], tokenizer: Tokenizer, marked: Sequence[str] | None
+) -> tuple[tuple[str, float], ...]:
+    """The words of `hyp`, each with the sum of its `log_probs`; none if these are not known.
+
+    `marked` are its tokens if some of them were replaced.
+    """
+    begins: list[int] = []
+    sums: list[float] = []
+    for place, (token_id, log_prob) in enumerate(zip(hyp.ids, log_probs, strict=False)):
+        if place == 0 or tokenizer.begins_word(token_id):
+            begins.append(place)
+            sums.append(0.0)
+        sums[-1] += log_prob
+    texts = []
+    for begin, end in pairwise([*begins, len(hyp.ids)]):
+        if marked is None:
+            texts += tokenizer.decode([hyp.ids[begin:end]])
+        else:
+            texts.append(join_words(marked[begin:end]))
+    return tuple(zip(texts, sums, strict=True))
+
+
+def _with_segments(
+    text: str,
+    line: Line,
+    pairs: Sequence[Pair],
+    written: Sequence[Translation],
+    tokenizers: Tokenizers,
+) -> str:
+    """`text`, the translation of all parts of `line`, with what stayed where its neighbours went.
+
+    A segment parts the translation as it parts the source: fewest tokens attend to what is on the
+    other side. `pairs` and `written` are those of the line's parts.
+    """
+
+    def place_of(place: int) -> int:
+        """After how many words of the translation stands what follows `place` source words."""
+        done = 0
+        for (part, hyp), translation in zip(pairs, written, strict=True):
+            words = part.text.split()
+            num_translated = len(translation.text.split())
+            if place == 0:
+                return done
+            if place < len(words):
+                (before,) = tokenizers.encode([" ".join(words[:place])], "src")
+                ends = [t for t, i in enumerate(hyp.ids) if t and tokenizers.tgt.begins_word(i)]
+                sources = np.array([src for src, _ in translation.alignment], int)
+                is_before = sources < len(before)
+                crossing = []
+                for t in (0, *ends, len(hyp.ids)):
+                    crossing.append(int((~is_before[:t]).sum() + is_before[t:].sum()))
+                return done + min(int(np.argmin(crossing)), num_translated)
+            place -= len(words)
+            done += num_translated
+        return done
+
+    return put_back(text, line.segments, place_of)
+
+
+def _is_parted(line: Line) -> bool:
+    """Whether something stays within the words of `line`, so that its place has to be found."""
+    num_words = len(line.text.split())
+    return any(0 < segment.place < num_words for segment in line.segments)
