@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mt_cli import Translator
-from mt_cli.data import corpora
+from mt_cli.data.fetch import PINS, Pin
 from mt_cli.errors import DataError
 from mt_cli.evaluation.evaluate import EvalChoice, System
 from mt_cli.machine.files import sha256_bytes
@@ -47,18 +47,17 @@ def test_the_ready_model_is_scored_on_the_corpus_own_files(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     system, choice = System([MODEL], DecodingOptions()), EvalChoice(["val"], data=tmp_path)
-    with pytest.raises(DataError, match="Multi30k"):
+    with pytest.raises(DataError, match="own files"):
         system.test_sets(EvalChoice(["val"]))
     with pytest.raises(DataError, match=r"val\.de"):
         system.test_sets(choice)
     texts = {"val.de": b"Ein Hund.\r\nEin Mann.\n", "val.en": b"A dog.\nA man.\n"}
     for name, text in texts.items():
         tmp_path.joinpath(f"{name}.gz").write_bytes(gzip.compress(text, mtime=0))
-    packed = [f"{name}.gz" for name in texts]
-    pins = {name: sha256_bytes(tmp_path.joinpath(name).read_bytes()) for name in packed}
     with pytest.raises(DataError, match=r"val\.de\.gz: sha256"):
         system.test_sets(choice)
-    monkeypatch.setattr(corpora, "SHA256", pins)
+    for name, text in texts.items():
+        monkeypatch.setitem(PINS, f"multi30k/{name}", Pin(sha256_bytes(text)))
     (test_set,) = system.test_sets(choice)
     assert (test_set.sources, test_set.refs) == (["Ein Hund.", "Ein Mann."], ["A dog.", "A man."])
 

@@ -26,9 +26,11 @@ def prepare(
     config: ConfigPath,
     settings: list[str],
     as_json: bool,
-    source: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="DIR", help="Folder that holds the corpus files already."),
+    sources: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from", metavar="DIR", help="Folder with files of the corpus; give it once for each."
+        ),
     ] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Use no network.")] = False,
     force: Annotated[
@@ -65,7 +67,7 @@ def prepare(
     folder = prepared_dir(config)
     needed_by = runs_trained_on(folder)
     if join:
-        if shard or source or offline or workers:
+        if shard or sources or offline or workers:
             raise UsageError("--join reads no corpus: no --shard, --from, --offline, --workers")
         report, is_new = join_shards(loaded, folder, force=force, needed_by=needed_by)
     else:
@@ -82,13 +84,13 @@ def prepare(
                 return {}
             from mt_cli.translation.back_translation import make_pairs  # which imports torch
 
-            return make_pairs(loaded, source=source, offline=offline)
+            return make_pairs(loaded, sources=sources or (), offline=offline)
 
         report, is_new = prepare_corpus(
             loaded,
             out=folder,
             given=tokenizers,
-            source=source,
+            sources=sources or (),
             offline=offline,
             force=force,
             workers=workers,
@@ -96,9 +98,11 @@ def prepare(
             make_pairs=made,
             shard=part,
         )
+    for terms in loaded.data.terms if is_new else ():
+        log.info("%s", terms)
     if not is_new:
         words: list[object] = ["--join"] if join else []
-        if source is not None:
+        for source in sources or ():
             words += ["--from", source]
         if shard is not None:
             words += ["--shard", shard]

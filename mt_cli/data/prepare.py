@@ -89,7 +89,7 @@ def prepare_corpus(
     *,
     out: Path,
     given: Tokenizers | None = None,
-    source: Path | None = None,
+    sources: Sequence[Path] = (),
     offline: bool = False,
     force: bool = False,
     workers: int = 1,
@@ -126,8 +126,8 @@ def prepare_corpus(
         corpus = None
         whole = None
         # Pinned files are known without being at hand; those of --from are looked at all the same.
-        if usable is None or inputs is None or source is not None or shard is not None:
-            corpus = find_corpus(config.data, source=source, offline=offline, made=made)
+        if usable is None or inputs is None or sources or shard is not None:
+            corpus = find_corpus(config.data, sources=sources, offline=offline, made=made)
             check_outside(out, files_of(corpus).values(), way_out="copy it to another place")
             if shard is not None:
                 whole = corpus[TRAIN]

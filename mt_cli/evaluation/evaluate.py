@@ -155,11 +155,11 @@ def parse_noise(names: Sequence[str]) -> tuple[NoiseKind, ...]:
 
 def pinned_splits(data: DataConfig, names: Sequence[str], folder: Path | None) -> list[EvalSet]:
     """Splits of a pinned corpus, if its own files are in `folder` or where `prepare` puts them."""
-    if data.corpus != "multi30k":
+    if not data.is_pinned:
         return []
     wanted = data.model_copy(update={"splits": names, "more": {}})
     try:
-        corpus = find_corpus(wanted, source=folder, offline=True)
+        corpus = find_corpus(wanted, sources=[folder] if folder else (), offline=True)
     except (MtCliError, OSError):
         if folder is None or (folder / MANIFEST).exists():  # the other error says more
             return []
@@ -298,9 +298,10 @@ class System:
             return choice.with_noise([files], data)
         names = self._split_names(choice.splits)
         otherwise = ", or let evaluate score files of your own (--src FILE --ref FILE)"
-        if data.corpus == "multi30k":
+        if data.is_pinned:
             otherwise += (
-                ". Multi30k's own files do too: prepare fetches them, or --data names their folder"
+                ". The corpus's own files do too: prepare fetches them, or --data names their "
+                "folder"
             )
         found = []
         try:

@@ -138,7 +138,7 @@ def card(run: Run) -> str:
     data = run.config.data
     # The licence is known only for the bundled sample, where no other run has a part in it.
     learnt_alone = run.manifest.init_from is None and not run.manifest.distil_from
-    is_sample = data.corpus == "sample" and not data.more and learnt_alone
+    is_sample = data.corpus == ("sample",) and not data.more and learnt_alone
     return render_markdown(
         files(__package__).joinpath("card.md"),
         mark=MARK,

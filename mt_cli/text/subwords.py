@@ -98,9 +98,15 @@ class SubwordTokenizer:
 
 
 def learn_subwords(
-    texts: Iterable[str], *, kind: Literal["bpe", "unigram"], vocab_size: int
+    texts: Iterable[str],
+    *,
+    kind: Literal["bpe", "unigram"],
+    vocab_size: int,
+    split_digits: bool = False,
 ) -> SubwordTokenizer:
     """Learn `vocab_size` pieces from normalized `texts`, or fewer if the text is too short.
+
+    With `split_digits`, every digit is a piece of its own.
 
     Raises:
         ConfigError: `vocab_size` is too small for all bytes and letters.
@@ -118,6 +124,7 @@ def learn_subwords(
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
             byte_fallback=True,
+            split_digits=split_digits,
             pad_id=PAD_ID,
             unk_id=UNK_ID,
             bos_id=BOS_ID,
