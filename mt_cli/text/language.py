@@ -100,6 +100,12 @@ def other_language(text: str, lang: str) -> str | None:
     return str(found) if is_sure and base_language(found) != lang else None
 
 
+def likely_language(text: str) -> str | None:
+    """The language that `text` clearly is in, of those that py3langid knows."""
+    found, probability = _identifier().classify(text)
+    return str(found) if probability > MIN_PROBABILITY and any(map(str.isalpha, text)) else None
+
+
 def detected_language(text: str, *, among: Sequence[str]) -> tuple[str, float]:
     """Which of the languages `among` a `text` is probably in, and the probability of that.
 
