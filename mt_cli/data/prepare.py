@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mt_cli.config.schema import AUGMENT, TRAIN, Config, DataConfig
+from mt_cli.config.schema import AUGMENT, TRAIN, VAL, Config, DataConfig
 from mt_cli.data.checks import log_problems, warn_of_known_sources
 from mt_cli.data.corpora import (
     Corpus,
@@ -34,6 +34,7 @@ from mt_cli.data.encoded import (
     TrainingLengths,
     id_type,
     open_split,
+    tokens_per_word,
     write_split,
 )
 from mt_cli.data.noise import NoisyPairs
@@ -258,7 +259,9 @@ def _build(
     for name, statistics in scanned.items():
         if is_trained_on(name):
             num_sentences += statistics.num_sentences
-    lengths = TrainingLengths.of(open_split(folder, TRAIN), num_sentences)
+    lengths = TrainingLengths.of(
+        open_split(folder, TRAIN), num_sentences, tokens_per_word=tokens_per_word(folder, VAL)
+    )
     write_json(folder / REPORT, report.model_dump())
     manifest = Manifest(
         data=config.data,

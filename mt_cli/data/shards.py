@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mt_cli.config.schema import TRAIN, Config
+from mt_cli.config.schema import TRAIN, VAL, Config
 from mt_cli.data.checks import warn_of_known_sources
 from mt_cli.data.corpora import Corpus, ParallelText, RawPair, is_trained_on
-from mt_cli.data.encoded import EncodedSplit, TrainingLengths, open_split
+from mt_cli.data.encoded import EncodedSplit, TrainingLengths, open_split, tokens_per_word
 from mt_cli.data.prepared import (
     HASHES_FOLDER,
     OPEN_FILES,
@@ -189,7 +189,9 @@ def join_shards(
             inputs=_joined_inputs(shards),
             outputs=outputs,
             pairs={name: split.pairs for name, split in report.splits.items()},
-            lengths=TrainingLengths.of(whole, num_sentences),
+            lengths=TrainingLengths.of(
+                whole, num_sentences, tokens_per_word=tokens_per_word(shards[0].folder, VAL)
+            ),
             shards=[shard.folder.name for shard in shards],
         )
         content = json_bytes(manifest.model_dump(mode="json"))
