@@ -10,7 +10,7 @@ from typing import Any
 
 import pexpect
 import pytest
-from workspace import MT_CLI, Outcome, Workspace
+from workspace import MT_CLI, READY_MODEL, Outcome, Workspace
 
 from mt_cli import Translator
 from mt_cli.translation.streams import open_target
@@ -273,9 +273,9 @@ def test_a_run_and_its_copy_translate_like_the_run(
 
 
 def test_runs_of_other_vocabularies_are_refused(workspace: Workspace) -> None:
-    outcome = translate(workspace, "multi30k-tiny")
+    outcome = translate(workspace, READY_MODEL.name)
     assert (outcome.code, outcome.out) == (2, b"")
-    assert "multi30k-tiny" in outcome.err
+    assert READY_MODEL.name in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -338,8 +338,8 @@ def test_without_a_run_the_model_that_comes_along_translates(
     outcome = workspace.call("translate", "--text", "Ein Hund schläft.", cwd=tmp_path)
     assert outcome.code == 0, outcome.err
     assert outcome.text.startswith("A dog ")
-    assert "multi30k-tiny" in outcome.err
-    named = workspace.call("translate", "multi30k-tiny", "--text", "Ein Hund schläft.", "-q")
+    assert READY_MODEL.name in outcome.err
+    named = workspace.call("translate", READY_MODEL.name, "--text", "Ein Hund schläft.", "-q")
     assert (named.text, named.err) == (outcome.text, "")
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from learned import learn_tokenizers
 from tiny import CPU, randomised, tiny_model
+from workspace import READY_MODEL
 
 from mt_cli import Translator
 from mt_cli.config.schema import DecodingConfig, TokenizerConfig
@@ -39,7 +40,7 @@ def glossary_of(folder: Path, *lines: str) -> Path:
 
 
 def load(glossary: Path | None = None, **options: Any) -> Translator:  # noqa: ANN401
-    return Translator.load("multi30k-tiny", device="cpu", threads=1, glossary=glossary, **options)
+    return Translator.load(READY_MODEL, device="cpu", threads=1, glossary=glossary, **options)
 
 
 def word_translator(glossary: Glossary | None = None) -> Translator:

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from workspace import Workspace
+from workspace import READY_MODEL, Workspace
 
 from mt_cli.data.encoded import TrainingLengths
 from mt_cli.errors import UsageError
 from mt_cli.translation.translator import Translator
 
-MODEL = Path(__file__).resolve().parents[2] / "data" / "models" / "multi30k-tiny"
 SENTENCES = [
     "Ein Mann schläft auf einer Bank.",
     "Zwei Hunde spielen im Schnee!",
@@ -47,7 +46,7 @@ def sources(workspace: Workspace) -> list[str]:
 def test_nothing_is_imported_that_takes_a_second_and_is_not_needed() -> None:
     code = f"""import sys, mt_cli
 print({{"torch"}} & {{*sys.modules}})
-mt_cli.Translator.load({str(MODEL)!r}).translate(["Ein Hund."])
+mt_cli.Translator.load({str(READY_MODEL)!r}).translate(["Ein Hund."])
 print({{"torch._dynamo", "sympy", "matplotlib", "sacrebleu", "spacy"}} & {{*sys.modules}})"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stdout.decode().splitlines() == ["set()", "set()"]
@@ -57,7 +56,7 @@ def test_the_model_that_comes_along_is_known_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    translator = Translator.load("multi30k-tiny", device="cpu", threads=1)
+    translator = Translator.load(READY_MODEL.name, device="cpu", threads=1)
     assert translator.translate(["Ein Hund rennt."]) == ["A dog runs."]
 
 
@@ -288,6 +287,6 @@ def test_what_is_copied_within_a_line_stands_where_its_neighbours_went(
             (expected,) = translator.translate([source])
             assert translation.split().count(copied) == 1
             assert translation.replace(f" {copied}", "").replace(f"{copied} ", "") == expected
-    known = Translator.load(MODEL, device="cpu", threads=1)
+    known = Translator.load(READY_MODEL, device="cpu", threads=1)
     (found,) = known.translate([f"Ein Mann in einem roten Hemd {copied} und eine Frau lachen."])
     assert found.split().index(copied) in (5, 6)  # after "A man in a red shirt"
