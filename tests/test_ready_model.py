@@ -32,7 +32,9 @@ def test_the_ready_model_is_small_and_was_trained_to_its_end() -> None:
     assert sum(path.stat().st_size for path in files()) < MAX_BYTES
     assert num_parameters(open_run(READY_MODEL).parameter_shapes) < MAX_PARAMETERS
     assert open_run(READY_MODEL).read_facts(STATUS)["state"] == "finished"
-    assert any(each["kind"] == "validation" for each in read_metrics(open_run(READY_MODEL).metrics_path))
+    assert any(
+        each["kind"] == "validation" for each in read_metrics(open_run(READY_MODEL).metrics_path)
+    )
 
 
 def test_the_ready_model_holds_no_text_of_the_corpus() -> None:

@@ -1,8 +1,7 @@
-"""The model in tests/tiny_run: what its command makes today, and so clear that no processor doubts."""
+"""The model in tests/tiny_run: what training makes today, with clear choices."""
 
 from pathlib import Path
 
-import pytest
 import torch
 from trained import ended, records, steps_of
 from workspace import TINY_RUN, Workspace, train_tiny_run
@@ -37,11 +36,14 @@ def test_the_run_was_trained_on_what_prepare_makes(workspace: Workspace) -> None
 def test_each_token_of_the_pairs_known_by_heart_is_chosen_clearly(workspace: Workspace) -> None:
     run = open_run(TINY_RUN)
     model = run.load_model()
-    sides = {}
-    for side, lang in (("src", "de"), ("tgt", "en")):
-        lines = workspace.corpus(f"train.{lang}").read_text(encoding="utf-8").splitlines()[1:]
-        sides[side] = run.tokenizers.encode(lines, side)
-    for src, tgt in zip(sides["src"], sides["tgt"], strict=True):
+    sources, targets = (
+        workspace.corpus(name).read_text(encoding="utf-8").splitlines()[1:]
+        for name in ("train.de", "train.en")
+    )
+    pairs = zip(
+        run.tokenizers.encode(sources, "src"), run.tokenizers.encode(targets, "tgt"), strict=True
+    )
+    for src, tgt in pairs:
         with torch.no_grad():
             logits = model(torch.tensor([[*src, EOS_ID]]), torch.tensor([[BOS_ID, *tgt]]))[0]
         values, tokens = logits.topk(2)  # (T, 2)
