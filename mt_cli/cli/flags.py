@@ -79,7 +79,7 @@ Noise = Annotated[
         "--noise",
         metavar="KINDS",
         help="Score each test set also with noise in its sources: all, or some of lower, "
-        "capitals, title, accents, typos, punctuation, mixed, join, with commas.",
+        "capitals, title, accents, typos, punctuation, numbers, mixed, join, with commas.",
     ),
 ]
 

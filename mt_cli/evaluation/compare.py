@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric, Signature
 from sacrebleu.significance import PairedTest, Result
 
-from mt_cli.data.readers import read_text, scored_lines
+from mt_cli.data.readers import check_is_lines, read_text, scored_lines
 from mt_cli.errors import UsageError
 from mt_cli.evaluation.evaluate import EvalChoice, EvalSet, System
 from mt_cli.evaluation.scoring import (
@@ -31,6 +31,7 @@ from mt_cli.evaluation.scoring import (
     symptoms,
 )
 from mt_cli.runs.run import Run
+from mt_cli.text.language import base_language
 from mt_cli.translation.lines import check_aligned
 from mt_cli.translation.options import DecodingOptions
 
@@ -325,10 +326,12 @@ def find_changes(
 
 
 def _direction(run: Run) -> str:
-    return f"{run.config.data.src_lang} to {run.config.data.tgt_lang}"
+    data = run.config.data
+    return f"{base_language(data.src_lang)} to {base_language(data.tgt_lang)}"
 
 
 def _read_hyps(path: Path, test_set: EvalSet) -> list[str]:
+    check_is_lines(path)
     hyps = scored_lines(read_text(path), path)
     check_aligned(path, hyps, f"the reference of '{test_set.name}'", test_set.refs[0])
     return hyps

@@ -13,7 +13,7 @@ from typing import get_args
 from mt_cli.config.schema import DataConfig, NoiseKind
 from mt_cli.data.corpora import find_corpus
 from mt_cli.data.noise import noisy_test_set
-from mt_cli.data.readers import read_text, scored_lines
+from mt_cli.data.readers import check_is_lines, read_text, scored_lines
 from mt_cli.errors import DataError, MtCliError, UsageError
 from mt_cli.evaluation.kept import SPLIT, WEIGHTS, write_card, write_evaluation
 from mt_cli.evaluation.scoring import Scores, score, symptoms
@@ -127,6 +127,11 @@ class EvalChoice:
             raise UsageError("give either --split or --ref, not both")
         if self.src is None and needs_sources:
             raise UsageError("--ref needs the sources of its lines: --src FILE")
+        named = [*self.ref, *([] if self.src is None else [self.src])]
+        if missing := [str(path) for path in named if not path.exists()]:
+            raise DataError(f"no such file: {', '.join(missing)}")
+        for path in named:
+            check_is_lines(path)
         contents = list(map(read_text, self.ref))
         refs = list(map(scored_lines, contents, self.ref))
         for path, lines in zip(self.ref, refs, strict=True):
@@ -205,7 +210,7 @@ class TestSetResult:
     hyps: list[str]
     scores: Scores
     unk_rate: float
-    """Share of the source tokens that the vocabulary lacks; 0 for subwords."""
+    """Share of the source tokens that the vocabulary lacks, or that spell a byte of a letter."""
     sentences_per_s: float
     """From text to text; loading the model does not count."""
 

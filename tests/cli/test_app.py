@@ -238,10 +238,11 @@ def test_inspect_shows_what_others_wrote_without_obeying_it(
 def _options() -> list[tuple[str, typer.core.TyperOption]]:
     """Each command's name and each of its options."""
     found = []
-    commands = dict(PROGRAM.commands)
-    group = commands.pop("config")
+    assert isinstance(PROGRAM, typer.core.TyperGroup)
+    group = PROGRAM.commands["config"]
     assert isinstance(group, typer.core.TyperGroup)
-    commands |= {f"config {name}": each for name, each in group.commands.items()}
+    commands = {f"config {name}": each for name, each in group.commands.items()}
+    commands |= {name: each for name, each in PROGRAM.commands.items() if name != "config"}
     for name, command in commands.items():
         for param in command.params:
             if isinstance(param, typer.core.TyperOption) and param.name != "help":

@@ -79,7 +79,9 @@ def test_differences_that_are_as_large_count(runs: int) -> None:
 def test_a_sample_of_the_ways_to_swap_is_near_all_of_them() -> None:
     exact = sum(math.comb(20, k) for k in range(21) if abs(2 * k - 20) >= 8) / 2**20
     assert randomization(14, 6, 3).p(trials=10_000) == pytest.approx(exact, abs=0.02)
-    assert "ar:10000" in Randomization(BLEU(), [BASELINE], [SYSTEM], [REFS]).signature(trials=10_000)
+    assert "ar:10000" in Randomization(BLEU(), [BASELINE], [SYSTEM], [REFS]).signature(
+        trials=10_000
+    )
 
 
 def test_exact_p_is_that_of_an_enumeration() -> None:
