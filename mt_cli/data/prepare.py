@@ -166,7 +166,8 @@ def _joined_before(config: Config, out: Path, *, force: bool) -> CorpusReport:
     joined = _open_existing(out) if (out / MANIFEST).exists() and not force else None
     if joined is None or joined.differing_keys(config):
         raise UsageError(f"{out}: holds shards; prepare with --shard and --join, or move it away")
-    if left_out := unprepared_files(joined, config):
+    left_out = unprepared_files(joined, config)
+    if left_out:
         log.warning("in no shard: %s; to add new ones: --append", ", ".join(map(str, left_out)))
     return joined.report()
 

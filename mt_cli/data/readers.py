@@ -150,7 +150,8 @@ def check_is_lines(path: Path) -> None:
     Raises:
         UsageError: it is.
     """
-    if kind := named_kind(path):
+    kind = named_kind(path)
+    if kind:
         raise UsageError(
             f"{path}: its name says {kind}, and here each line is a text; write the texts, one a "
             "line, to a file such as texts.txt"

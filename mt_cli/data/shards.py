@@ -256,7 +256,8 @@ def join_shards(
         for path in out.glob(f"{TRAIN}.*"):  # of data that were prepared at once
             if path.name not in outputs:
                 remove(path)
-    if left_out := unprepared_files(joined, config):
+    left_out = unprepared_files(joined, config)
+    if left_out:
         log.warning("in no shard: %s; to add new ones: --append", ", ".join(map(str, left_out)))
     log.info("%s joined from %d shards\n%s", out, len(shards), report.as_text())
     return report, is_new

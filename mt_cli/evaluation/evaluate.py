@@ -128,7 +128,8 @@ class EvalChoice:
         if self.src is None and needs_sources:
             raise UsageError("--ref needs the sources of its lines: --src FILE")
         named = [*self.ref, *([] if self.src is None else [self.src])]
-        if missing := [str(path) for path in named if not path.exists()]:
+        missing = [str(path) for path in named if not path.exists()]
+        if missing:
             raise DataError(f"no such file: {', '.join(missing)}")
         for path in named:
             check_is_lines(path)
