@@ -34,6 +34,7 @@ from mt_cli.data.corpora import (
     check_exist,
     files_of,
     find_corpus,
+    matching,
 )
 from mt_cli.data.prepare import warn_of_leaks
 from mt_cli.data.readers import named_kind, tmx_languages, without_packing
@@ -269,6 +270,10 @@ def new_config(
     if files:
         if TRAIN not in files:
             raise UsageError("--val and --test need training pairs: --train SRC TGT")
+        for pair in files.values():
+            for path in matching((*(pair.src or ()), *(pair.tgt or ()))):
+                if not path.exists():
+                    raise DataError(f"{path}: no such file")
         languages = _languages(files[TRAIN], src_lang, tgt_lang)
         files = {name: _by_language(pair, languages) for name, pair in files.items()}
         data = _data_config(files, languages)

@@ -349,7 +349,7 @@ def bench_decode(args: argparse.Namespace) -> str:
     choice = EvalChoice([args.split], data=args.data)
     (test_set,) = System([args.run], DecodingOptions()).test_sets(choice)
     lines = test_set.sources[: args.lines]
-    refs = test_set.refs[: args.lines]
+    refs = test_set.refs[0][: args.lines]
     facts = machine(args)
     engines: dict[Row, Engine[Sequence[str], list[str]]] = {}
     with tempfile.TemporaryDirectory() as folder:

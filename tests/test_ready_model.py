@@ -61,7 +61,7 @@ def test_the_ready_model_is_scored_on_the_corpus_own_files(
     for name, text in texts.items():
         monkeypatch.setitem(PINS, f"multi30k/{name}", Pin(sha256_bytes(text)))
     (test_set,) = system.test_sets(choice)
-    assert (test_set.sources, test_set.refs) == (["Ein Hund.", "Ein Mann."], ["A dog.", "A man."])
+    assert (test_set.sources, test_set.refs) == (["Ein Hund.", "Ein Mann."], [["A dog.", "A man."]])
 
 
 def test_the_ready_model_reads_text_that_nobody_tidied() -> None:

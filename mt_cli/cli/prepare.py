@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
     "prepare configs/multi30k-tiny.toml --from downloads",
     "prepare mine.toml --set data.filter.max_ratio=3",
     "prepare large.toml --shard 3/16",
+    "prepare large.toml --append",
 )
 def prepare(
     config: ConfigPath,
@@ -41,7 +42,8 @@ def prepare(
         ),
     ] = False,
     workers: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Processes, 16 at most; 0 chooses by size.")
+        int,
+        typer.Option(min=0, max=16, metavar="N", help="Processes, 16 at most; 0 chooses by size."),
     ] = 0,
     shard: Annotated[
         str | None,
@@ -52,6 +54,12 @@ def prepare(
     join: Annotated[
         bool, typer.Option("--join", help="Join all shards, which are prepared, into one corpus.")
     ] = False,
+    append: Annotated[
+        bool,
+        typer.Option(
+            "--append", help="Prepare files that no shard has as one shard more, and join."
+        ),
+    ] = False,
 ) -> None:
     """Get, clean and encode a corpus.
 
@@ -59,13 +67,19 @@ def prepare(
     Prints the prepared folder's path; with --json, the report on the corpus too.
     """
     loaded = load_config(config, settings)
-    from mt_cli.data.corpora import MadeFiles
+    from mt_cli.data.corpora import MadeFiles, changed_files
     from mt_cli.data.prepare import prepare_corpus
-    from mt_cli.data.shards import Shard, first_tokenizers, join_shards
+    from mt_cli.data.shards import Shard, appended_shard, first_tokenizers, join_shards
     from mt_cli.runs.run import run_with_tokenizer, runs_trained_on
 
+    if append and (shard or join or sources or offline or force):
+        raise UsageError("--append takes no --shard, --join, --from, --offline, --force")
     folder = prepared_dir(config)
     needed_by = runs_trained_on(folder)
+    part = None if shard is None else Shard.parse(shard)
+    if append:
+        part = appended_shard(folder)
+        join = not changed_files(loaded.data, part.others, since=0)  # nothing is left to prepare
     if join:
         if shard or sources or offline or workers:
             raise UsageError("--join reads no corpus: no --shard, --from, --offline, --workers")
@@ -73,7 +87,6 @@ def prepare(
     else:
         parent = run_with_tokenizer(loaded)
         tokenizers = None if parent is None else parent.tokenizers
-        part = None if shard is None else Shard.parse(shard)
         if part is not None:
             tokenizers = tokenizers or first_tokenizers(loaded, folder, part)
             folder /= part.name
@@ -98,6 +111,9 @@ def prepare(
             make_pairs=made,
             shard=part,
         )
+    if append and not join:
+        folder = prepared_dir(config)
+        report, is_new = join_shards(loaded, folder, needed_by=needed_by)
     for terms in loaded.data.terms if is_new else ():
         log.info("%s", terms)
     if not is_new:

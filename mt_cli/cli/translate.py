@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,15 +39,16 @@ def translate(
     settings: list[str],
     as_json: bool,
     runs: OptionalModelPaths = None,
-    source: Annotated[
-        str, typer.Option("-i", "--input", metavar="FILE", help="Lines to translate; - is stdin.")
-    ] = "-",
+    sources: Annotated[
+        list[str] | None,
+        typer.Option("-i", "--input", metavar="FILE", help="Lines to translate; - is stdin."),
+    ] = None,
     target: Annotated[
         str,
         typer.Option("-o", "--output", metavar="FILE", help="Where translations go; - is stdout."),
     ] = "-",
-    text: Annotated[
-        str | None,
+    texts: Annotated[
+        list[str] | None,
         typer.Option("--text", metavar="TEXT", help="Text to translate in place of a file."),
     ] = None,
     prefix: Annotated[
@@ -71,7 +74,7 @@ def translate(
     """
     options = decoding_options(settings, checkpoint)
     is_detailed = as_json or with_score or with_alignment or n_best > 1
-    if text is not None and source != "-":
+    if texts and sources:
         raise UsageError("give either --text or --input, not both")
     from mt_cli.runs.run import check_is_there, models_named, open_models
 
@@ -107,20 +110,27 @@ def translate(
                 written.append(f"{score}{each.text}" + (f"\t{pairs}" if with_alignment else ""))
         return written
 
-    with open_source(source, text=text) as lines_in, open_target(target) as lines_out:
+    with ExitStack() as stack:
+        if texts:
+            files = [stack.enter_context(open_source("-", text="\n".join(texts)))]
+        else:
+            files = [stack.enter_context(open_source(name)) for name in sources or ("-",)]
+        lines_out = stack.enter_context(open_target(target))
         translator = Translator.of_models(models, options)
-        is_typed = lines_in.isatty()
+        is_typed = any(file.isatty() for file in files)
         if is_typed:
             lang = models[0].config.data.src_lang
             log.info("type a sentence (%s) and press Enter; Ctrl-D ends", lang)
         # If lines are typed or shown, the translations themselves show the progress.
         has_no_bar = is_typed or lines_out.isatty()
-        total = count_lines(lines_in)
+        counts = [count_lines(file) for file in files]
+        total = None if None in counts else sum(filter(None, counts))
         with progress_shown(
             "translating", unit="lines", total=total, is_hidden=has_no_bar
         ) as on_progress:
-            sources = portions(lines_in, for_gpu=translator.engine.device == "cuda")
-            for lines in _checked(sources, translator, min_lines=1 if is_typed else 2):
+            for_gpu = translator.engine.device == "cuda"
+            read = chain.from_iterable(portions(file, for_gpu=for_gpu) for file in files)
+            for lines in _checked(read, translator, min_lines=1 if is_typed else 2):
                 written = translated(lines, on_progress)
                 lines_out.write("".join(f"{line}\n" for line in written).encode())
 

@@ -556,7 +556,7 @@ class RuntimeConfig(Section):
     track: TrackerName = "none"
     """Experiment tracker that gets the curves too: `tensorboard` (files in the run folder),
     `trackio` (on this machine) or `wandb` (Weights & Biases). Each is a package: `pip install
-    'mt_cli[trackio]'`.
+    '.[trackio]'`.
     """
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Seed of everything that is random."""

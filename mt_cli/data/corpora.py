@@ -309,9 +309,10 @@ def corpus_hashes(corpus: Corpus) -> dict[str, str]:
 
 
 def changed_files(config: DataConfig, inputs: Mapping[str, str], *, since: float) -> list[Path]:
-    """The user's files that are there and do not have the hashes `inputs`, by `<split>.<side>`.
+    """The user's files that are there and of which `inputs`, by `<split>.<side>`, has no hash.
 
-    Only those are read that were written, or put in their place, after the time `since`.
+    Only those are read that were written, or put in their place, after the time `since`, or are
+    more than there were. A file that others have moved on, as a pattern's do, is not changed.
     """
     named = _named_files(config) if config.is_files else {}
     changed = []
@@ -319,7 +320,12 @@ def changed_files(config: DataConfig, inputs: Mapping[str, str], *, since: float
         if path.is_file():
             status = path.stat()
             is_newer = max(status.st_mtime, status.st_ctime) > since
-            if is_newer and key in inputs and sha256_file(path) != inputs[key]:
+            if not is_newer and key in inputs:
+                continue
+            of_side = [
+                hashed for name, hashed in inputs.items() if (".src" in name) == (".src" in key)
+            ]
+            if sha256_file(path) not in of_side:
                 changed.append(path)
     return changed
 

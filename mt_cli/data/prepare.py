@@ -60,7 +60,7 @@ from mt_cli.data.scan import (
     scan_split,
     text_options,
 )
-from mt_cli.data.shards import Beginnings, Shard
+from mt_cli.data.shards import Beginnings, Shard, unprepared_files
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import (
     MANIFEST,
@@ -111,7 +111,7 @@ def prepare_corpus(
         UsageError: `out` holds something else, or what runs need, which must not be replaced.
     """
     if shards_in(out):
-        raise UsageError(f"{out}: holds shards; prepare with --shard and --join, or move it away")
+        return _joined_before(config, out, force=force), False
     if not is_free(out) and not (out / MANIFEST).exists():
         raise UsageError(f"{out}: exists and is no prepared data (no {MANIFEST}); move it away")
     with locked(out):
@@ -160,6 +160,17 @@ def prepare_corpus(
     elapsed_s = time.monotonic() - began_at
     log.info("%s\n%s prepared in %.1f s\n%s", examples, out, elapsed_s, report.as_text())
     return report, True
+
+
+def _joined_before(config: Config, out: Path, *, force: bool) -> CorpusReport:
+    """The report on the shards in `out`, if they are joined and nothing is to be done."""
+    joined = _open_existing(out) if (out / MANIFEST).exists() and not force else None
+    if joined is None or joined.differing_keys(config):
+        raise UsageError(f"{out}: holds shards; prepare with --shard and --join, or move it away")
+    left_out = unprepared_files(joined, config)
+    if left_out:
+        log.warning("in no shard: %s; to add new ones: --append", ", ".join(map(str, left_out)))
+    return joined.report()
 
 
 def _open_existing(folder: Path) -> Prepared | None:
@@ -248,7 +259,7 @@ def _build(
             end = begin + scanned[part].lines - dropped.total()
             if name == TRAIN and begin == end and shard is None:
                 raise DataError(f"{parts[part]}: every training pair was dropped: {dict(dropped)}")
-            splits[part] = _report(split.between(begin, end), part, dropped, scanned)
+            splits[part] = _report(split.between(begin, end), part, dropped, scanned, tokenizers)
             begin = end
     report = CorpusReport(
         src_vocab_size=tokenizers.src.vocab_size,
@@ -290,6 +301,7 @@ def _report(
     part: str,
     dropped: Counter[str],
     scanned: Mapping[str, SplitStatistics],
+    tokenizers: Tokenizers,
 ) -> SplitReport:
     """The report on a `part`, whose pairs are `split`."""
     statistics = scanned[part]
@@ -311,8 +323,8 @@ def _report(
         duplicates=len(statistics.pair_hashes) - len(np.unique(statistics.pair_hashes)),
         src_in_train=src_in_train,
         pairs_in_train=pairs_in_train,
-        src=SideReport.of(split.src),
-        tgt=SideReport.of(split.tgt),
+        src=SideReport.of(split.src, tokenizers.src.unknown_ids),
+        tgt=SideReport.of(split.tgt, tokenizers.tgt.unknown_ids),
     )
 
 

@@ -18,7 +18,7 @@ from typing import BinaryIO, Literal, cast
 from xml.etree import ElementTree
 
 from mt_cli.config.schema import Column
-from mt_cli.errors import DataError
+from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import MAX_TEXT_BYTES, damage_named
 from mt_cli.machine.process import import_extra
 from mt_cli.text.language import base_language
@@ -142,6 +142,20 @@ def scored_lines(content: bytes, path: Path) -> list[str]:
         if not is_valid_utf8(line):
             raise DataError(f"{path}: line {number} is not UTF-8; convert it with iconv")
     return split_lines(content)
+
+
+def check_is_lines(path: Path) -> None:
+    """Refuse a file whose name says that it is more than lines, as a table is.
+
+    Raises:
+        UsageError: it is.
+    """
+    kind = named_kind(path)
+    if kind:
+        raise UsageError(
+            f"{path}: its name says {kind}, and here each line is a text; write the texts, one a "
+            "line, to a file such as texts.txt"
+        )
 
 
 def text_lines(path: Path) -> Iterator[bytes]:

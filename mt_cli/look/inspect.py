@@ -87,7 +87,7 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Description:
     inputs = {}
     with suppress(DataError, OSError):  # the run's data may be gone
         prepared = open_prepared(Path(run.manifest.prepared.folder), verify=False)
-        if prepared.sha256 == run.manifest.prepared.sha256:
+        if prepared.continues(run.manifest.prepared.sha256):
             inputs = prepared.manifest.inputs
     return {
         "run": {"folder": str(run_dir), "checkpoint": name, **status},

@@ -155,7 +155,8 @@ def import_extra(module: str, *, extra: str, needed_by: str) -> Any:  # noqa: AN
         return importlib.import_module(module)
     except ImportError as error:
         raise ResourceError(
-            f"{needed_by} needs a package ({error}); run: pip install 'mt_cli[{extra}]'"
+            f"{needed_by} needs a package ({error}); in the repository, pip install '.[{extra}]' "
+            f"installs it; uvx brings it with --from 'mt_cli[{extra}] @ git+URL'"
         ) from error
 
 

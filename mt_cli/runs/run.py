@@ -44,6 +44,7 @@ from mt_cli.machine.files import (
     write_atomically,
     write_json,
 )
+from mt_cli.text.language import base_language
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers
 
 if TYPE_CHECKING:
@@ -233,6 +234,7 @@ class Run:
             )
         found = [each for each in POINTERS if self.pointer(each) in names] + names
         hint = f"it has {', '.join(found)}" if found else "training saved none yet"
+        hint += "; best comes with the first validation" if found and name == "best" else ""
         raise UsageError(f"{self.folder}: no checkpoint '{name}'; {hint}")
 
     def pointer(self, name: str) -> str | None:
@@ -479,7 +481,8 @@ def open_run_between(src_lang: str, tgt_lang: str, folder: Path, *, asked_by: st
     """
     run = open_run(folder)
     found = run.config.data
-    if (found.src_lang, found.tgt_lang) != (src_lang, tgt_lang):
+    languages = list(map(base_language, (found.src_lang, found.tgt_lang)))
+    if languages != [base_language(src_lang), base_language(tgt_lang)]:
         raise UsageError(
             f"{asked_by}: {folder} is {found.src_lang}-{found.tgt_lang}, not {src_lang}-{tgt_lang}"
         )
@@ -549,6 +552,9 @@ def run_with_tokenizer(config: Config) -> Run | None:
     is_joint = config.tokenizer.joint and config.tokenizer.kind != "spacy"
     keys = TOKENIZER_KEYS if is_joint else TOKENIZER_KEYS + LANGUAGE_KEYS
     changed = differences(config, run.config)
+    for key in LANGUAGE_KEYS:
+        if len({base_language(str(lang)) for lang in changed.get(key, ())}) == 1:  # regions
+            del changed[key]
     different = [
         f"{key} is {json.dumps(wanted)}, there {json.dumps(found)}"
         for key, (wanted, found) in changed.items()
@@ -559,12 +565,11 @@ def run_with_tokenizer(config: Config) -> Run | None:
             f"tokenizer.from_run: that of {run.folder} does not suit: {'; '.join(different)}"
         )
     if any(key in changed for key in LANGUAGE_KEYS):
+        known = run.folder, run.config.data.src_lang, run.config.data.tgt_lang
         log.warning(
             "%s translates from %s to %s, other languages than this config's: what it knows will "
             "help little",
-            run.folder,
-            run.config.data.src_lang,
-            run.config.data.tgt_lang,
+            *known,
         )
     return run
 
@@ -590,6 +595,6 @@ def open_prepared_of(
         raise DataError(
             f"{error}; name the data of {run.folder} with --data DIR{otherwise}"
         ) from error
-    if prepared.sha256 != reference.sha256:
+    if not prepared.continues(reference.sha256):
         raise DataError(f"{place}: not what {run.folder} was trained on; name that with --data DIR")
     return prepared

@@ -59,6 +59,9 @@ class SubwordTokenizer:
         self.vocab_size = int(p.vocab_size())
         """Pieces, bytes and special symbols."""
 
+        self.unknown_ids = [UNK_ID, *filter(p.is_byte, range(self.vocab_size))]
+        """Ids that spell what no piece has."""
+
     def __reduce__(self) -> tuple[type["SubwordTokenizer"], tuple[bytes]]:
         """Pickle the serialized model, because the library's own object may not be pickled."""
         return SubwordTokenizer, (self._model,)

@@ -339,9 +339,10 @@ def unknown_places(ids: Sequence[int]) -> Sequence[int]:
 
 
 def unk_rate(lines: Sequence[str], tokenizers: Tokenizers) -> float:
-    """Share of the tokens of the source `lines` that the vocabulary lacks; subwords lack none."""
+    """Share of the tokens of the source `lines` that the vocabulary lacks, or that spell bytes."""
     ids = tokenizers.encode(lines, "src")
-    return sum(each.count(UNK_ID) for each in ids) / max(1, sum(map(len, ids)))
+    unknown = set(tokenizers.src.unknown_ids)
+    return sum(token in unknown for each in ids for token in each) / max(1, sum(map(len, ids)))
 
 
 def check_aligned(path: Path, lines: Sequence[str], to: str, to_lines: Sequence[str]) -> None:

@@ -248,7 +248,7 @@ RERANK = f"--rerank-with {RUN} --beam-size 2"
         ("--sample --top-k -1", "decoding.top_k"),
         ("--no-repeat-ngram two", "decoding.no_repeat_ngram"),
         (f"{RERANK} --rerank-weights nan,0", "decoding.rerank_weights"),
-        (f"{RERANK} --beam-size 1", "rerank_with"),
+        (f"--rerank-with {RUN} --beam-size 1", "rerank_with"),
         (f"{RERANK} --n-best 2", "--n-best"),
         (f"{RERANK} --json", "--json"),
         (RERANK, f"--rerank-with: {RUN}"),
