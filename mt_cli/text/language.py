@@ -4,8 +4,10 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache
+from typing import TYPE_CHECKING
 
-from py3langid.langid import MODEL_FILE, LanguageIdentifier
+if TYPE_CHECKING:
+    from py3langid.langid import LanguageIdentifier
 
 MIN_PROBABILITY = 0.9
 """Of a guess that counts."""
@@ -130,6 +132,8 @@ def is_known(lang: str) -> bool:
 
 
 @cache
-def _identifier() -> LanguageIdentifier:
-    # Cached: reading its model takes half a second.
+def _identifier() -> "LanguageIdentifier":
+    # Late and cached: importing it and reading its model take half a second.
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
