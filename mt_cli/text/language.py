@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -119,11 +120,13 @@ def detected_language(text: str, *, among: Sequence[str]) -> tuple[str, float]:
 
 def language_name(code: str) -> str:
     """The English name of a language; the code itself where spaCy does not know it."""
-    import spacy  # late: it takes seconds
-
-    with suppress(ImportError):
-        return str(spacy.util.get_lang_class(base_language(code)).__name__)
-    return code
+    spacy = find_spec("spacy")  # not imported, which takes seconds
+    if spacy is None or spacy.origin is None:
+        return code
+    module = Path(spacy.origin).parent / "lang" / base_language(code) / "__init__.py"
+    source = module.read_text(encoding="utf-8") if module.is_file() else ""
+    found = re.search(r"^class (\w+)\(Language\):", source, re.MULTILINE)
+    return found[1] if found else code
 
 
 def is_known(lang: str) -> bool:
