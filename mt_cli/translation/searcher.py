@@ -28,7 +28,7 @@ from mt_cli.decoding.search import (
 from mt_cli.errors import OutOfMemoryError
 from mt_cli.machine.device import Runtime
 from mt_cli.machine.process import MEMORY, shortage
-from mt_cli.model.cpu_kernels import transpose_weights_
+from mt_cli.model.cpu_kernels import CAN_PACK, PackedLinear, transpose_weights_
 from mt_cli.model.inside import attention_maps
 from mt_cli.model.model import Ensemble, TranslationModel
 from mt_cli.model.numpy_model import Weights
@@ -116,6 +116,8 @@ class Searcher(Engine):
             models.append(run.model_of(of_run, backend=options.backend))
         if runtime.device.type == "cpu":
             for model in models:
+                if CAN_PACK and runtime.precision == "fp32":
+                    model.output = PackedLinear(model.output)
                 transpose_weights_(model)
         joint = models[0] if len(models) == 1 else Ensemble(models).eval()
         joint.to(runtime.device)
