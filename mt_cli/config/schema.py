@@ -42,7 +42,12 @@ class Section(BaseModel):
     """One table of the file: frozen, strict, and closed to unknown keys."""
 
     model_config = ConfigDict(
-        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        defer_build=True,  # no --help needs a validator
     )
 
     @model_validator(mode="after")

@@ -19,7 +19,7 @@ from mt_cli.machine.files import (
     write_atomically,
     write_json,
 )
-from mt_cli.model.model import num_parameters
+from mt_cli.model.numpy_model import num_parameters
 from mt_cli.runs.checkpoint import checkpoint_name
 from mt_cli.runs.run import ENVIRONMENT, SCORES, STATUS, Run, read_metrics
 

@@ -20,7 +20,7 @@ from mt_cli.errors import DataError, MtCliError, UsageError
 from mt_cli.evaluation.kept import WEIGHTS, kept_scores, validation_of
 from mt_cli.machine.files import MANIFEST, is_locked, read_json
 from mt_cli.model.inside import ModuleShapes
-from mt_cli.model.model import Shape, num_parameters
+from mt_cli.model.numpy_model import Shape, num_parameters
 from mt_cli.runs.checkpoint import MODEL
 from mt_cli.runs.run import ENVIRONMENT, POINTERS, SCORES, STATUS, Run, open_run
 from mt_cli.text import SPECIALS

@@ -1,12 +1,10 @@
 """Run folders: everything that is needed to use, move or resume a trained model; and opening them.
 
-    manifest.json   format, sha256 of config and tokenizer, which prepared data, which parent
-    config.toml     tokenizer/                        what every command loads
-    checkpoints/    best.txt  last.txt                see `checkpoint`
-    status.json  env.json  metrics.jsonl  train.log   reports on the training
-    eval/           README.md                         kept evaluations, and the model card
-
-Torch is imported only when a model is built: an exported model does without it.
+manifest.json   format, sha256 of config and tokenizer, which prepared data, which parent
+config.toml     tokenizer/                        what every command loads
+checkpoints/    best.txt  last.txt                see `checkpoint`
+status.json  env.json  metrics.jsonl  train.log   reports on the training
+eval/           README.md                         kept evaluations, and the model card
 """
 
 import json
@@ -44,12 +42,14 @@ from mt_cli.machine.files import (
     write_atomically,
     write_json,
 )
+from mt_cli.model.numpy_model import FloatArray, Shape, Weights, parameter_shapes
+from mt_cli.runs.checkpoint import read_arrays, tensors_of, weights_sha256
 from mt_cli.text.language import base_language
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers
 
 if TYPE_CHECKING:
     from mt_cli.data.prepared import Prepared
-    from mt_cli.model.model import Shape, TranslationModel
+    from mt_cli.model.model import TranslationModel
 
 log = logging.getLogger(__name__)
 
@@ -151,41 +151,45 @@ class Run:
     # The model
 
     @cached_property
-    def parameter_shapes(self) -> "dict[str, Shape]":
+    def parameter_shapes(self) -> dict[str, Shape]:
         """The shape of each parameter of this run's model, by name, known without its weights."""
-        from mt_cli.model.model import model_shapes
-
-        return model_shapes(self.config.model, self.tokenizers)
+        return parameter_shapes(
+            self.config.model,
+            src_vocab_size=self.tokenizers.src.vocab_size,
+            tgt_vocab_size=self.tokenizers.tgt.vocab_size,
+        )
 
     def build_model(self, *, backend: Backend | None = None, seed: int = 0) -> "TranslationModel":
         """A fresh model of this run's shape, on `backend` or the one it was trained with."""
-        config = self.config.model
-        if backend is not None:
-            config = config.model_copy(update={"backend": backend})
         from mt_cli.model.model import build_model
 
+        changed = {} if backend is None else {"backend": backend}
+        config = self.config.model.model_copy(update=changed)
         return build_model(config, self.tokenizers, seed=seed)
 
     def load_model(
         self, *, checkpoint: str = "best", backend: Backend | None = None
     ) -> "TranslationModel":
         """The trained model of `checkpoint` (`best`, `last`, or a folder name), in eval mode."""
-        self.check_is_run()
-        from mt_cli.runs.checkpoint import read_weights
+        return self.model_of(self.read_weights(checkpoint), backend=backend)
 
-        weights = read_weights(self.checkpoint_folder(checkpoint), self.parameter_shapes)
+    def read_weights(self, checkpoint: str) -> dict[str, FloatArray]:
+        """The weights of `checkpoint` by parameter name, checked."""
+        self.check_is_run()
+        return read_arrays(self.checkpoint_folder(checkpoint), self.parameter_shapes)
+
+    def model_of(self, weights: Weights, *, backend: Backend | None = None) -> "TranslationModel":
+        """The model with these `weights` of the run, in eval mode."""
         model = self.build_model(backend=backend)
         if dict(model.named_parameters()).keys() != weights.keys():
             raise UsageError(
-                f"{self.folder}: backend '{backend}' has other parameters than that of the run"
+                f"{self.folder}: backend '{backend}' has other parameters than the run"
             )
-        model.load_state_dict(weights, strict=False)  # tied weights are saved once
+        model.load_state_dict(tensors_of(weights), strict=False)  # tied weights are saved once
         return model.eval()
 
     def weights_sha256(self, checkpoint: str) -> str:
         """sha256 of the weights of a checkpoint, or of an exported model."""
-        from mt_cli.runs.checkpoint import weights_sha256
-
         if self.is_exported:
             return self.manifest.sha256[EXPORTED_MODEL]
         return weights_sha256(self.checkpoint_folder(checkpoint))

@@ -10,6 +10,7 @@ import re
 import tempfile
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Literal
 
 import sentencepiece
@@ -94,7 +95,7 @@ class SubwordTokenizer:
         """Whether there is a space before the piece."""
         return str(self._processor.id_to_piece(token_id)).startswith(SPACE_MARK)
 
-    @property
+    @cached_property
     def entries(self) -> list[str]:
         """The special symbols and the pieces."""
         return [*SPECIALS, *self.tokens(range(len(SPECIALS), self.vocab_size))]

@@ -24,8 +24,8 @@ from mt_cli.text.language import UNSPACED
 from mt_cli.text.normalize import normalize
 from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.text.words import JOINER
+from mt_cli.translation.engine import CrossAttention, Engine
 from mt_cli.translation.lines import Part
-from mt_cli.translation.searcher import CrossAttention, Engine
 
 ANY = "*"
 """At the end of a term's word, it stands for any letters: "Hund*" is also in "Hundes"."""

@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
@@ -368,15 +369,25 @@ class SourceSide:
 
     def __init__(self, tokenizers: Tokenizers) -> None:
         self._options = tokenizers.options
-        entries = tokenizers.src.entries[len(SPECIALS) :]
+        self._tokenizer = tokenizers.src
+
+    # Late, as few lines need what takes as long as translating one:
+
+    @cached_property
+    def _entries(self) -> list[str]:
+        return self._tokenizer.entries[len(SPECIALS) :]
+
+    @cached_property
+    def _letters(self) -> frozenset[str]:
         letters = {" "}
-        for entry in entries:
+        for entry in self._entries:
             if not entry.startswith("<0x"):
                 letters.update(entry)
-        self._letters = frozenset(letters)
-        self._has_addresses = any(
-            sign in entry for entry in entries for sign in ("http", "www", "@")
-        )
+        return frozenset(letters)
+
+    @cached_property
+    def _has_addresses(self) -> bool:
+        return any(sign in entry for entry in self._entries for sign in ("http", "www", "@"))
 
     def knows(self, copied: str) -> bool:
         """Whether the vocabulary has such addresses or symbols; of placeholders, it has none."""

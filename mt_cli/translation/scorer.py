@@ -4,16 +4,18 @@ import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from mt_cli.config.schema import DecodingConfig
 from mt_cli.decoding import Ids
-from mt_cli.machine.device import Runtime
-from mt_cli.model.model import TranslationModel
 from mt_cli.runs.run import Run, open_run_between
 from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.translation.lines import Translation
 from mt_cli.translation.options import DecodingOptions
-from mt_cli.translation.searcher import in_halves, token_log_probs
+
+if TYPE_CHECKING:  # torch is imported when something is scored
+    from mt_cli.machine.device import Runtime
+    from mt_cli.model.model import TranslationModel
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +36,10 @@ class PairScorer:
 
     def __init__(
         self,
-        models: Sequence[TranslationModel],
+        models: "Sequence[TranslationModel]",
         tokenizers: Tokenizers,
         *,
-        runtime: Runtime,
+        runtime: "Runtime",
         batch_size: int = 0,
     ) -> None:
         """`batch_size` is the most pairs at once; 0 is as many as suit the device."""
@@ -70,6 +72,8 @@ class PairScorer:
         any other is impossible. A pair with a side that is too long for the model is impossible
         too, and a warning says so.
         """
+        from mt_cli.translation.searcher import in_halves, token_log_probs
+
         src_ids = self._tokenizers.encode(sources, "src")
         tgt_ids = self._tokenizers.encode(targets, "tgt")
         scores = [(-math.inf, len(tgt) + 1) for tgt in tgt_ids]

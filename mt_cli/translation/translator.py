@@ -24,6 +24,8 @@ from mt_cli.text.numbers import changes_a_number
 from mt_cli.text.sentences import split_sentences, split_text
 from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.text.words import JOINER, WordTokenizer, join_words, split_words
+from mt_cli.translation.ctranslate2_engine import CTranslate2Engine
+from mt_cli.translation.engine import Engine
 from mt_cli.translation.glossary import Glossary, TermPlacer
 from mt_cli.translation.lines import (
     Line,
@@ -41,8 +43,8 @@ from mt_cli.translation.lines import (
     unknown_places,
     words_of,
 )
+from mt_cli.translation.numpy_engine import load_engine
 from mt_cli.translation.options import DecodingOptions, search_facts, search_name
-from mt_cli.translation.searcher import Engine
 
 if TYPE_CHECKING:
     from mt_cli.model.model import TranslationModel
@@ -145,13 +147,9 @@ class Translator:
             reranker = Reranker(config, options, of=first)
         engine: Engine
         if first.is_exported:
-            from mt_cli.translation.ctranslate2_engine import CTranslate2Engine
-
             engine = CTranslate2Engine(first, config, options)
         else:
-            from mt_cli.translation.searcher import Searcher
-
-            engine = Searcher.load(models, config, options)
+            engine = load_engine(models, config, options)
         name = " and ".join(str(model.folder) for model in models)
         translator = cls(
             engine, first.tokenizers, glossary=glossary, reranker=reranker, name=name, quiet=quiet

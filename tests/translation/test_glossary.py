@@ -22,8 +22,9 @@ from mt_cli.errors import DataError, UsageError
 from mt_cli.look.attention import Attention
 from mt_cli.text import BOS_ID, PAD_ID
 from mt_cli.text.tokenizers import Tokenizers
+from mt_cli.translation.engine import CrossAttention, Engine
 from mt_cli.translation.glossary import Glossary
-from mt_cli.translation.searcher import CrossAttention, Engine, Searcher
+from mt_cli.translation.searcher import Searcher
 
 LINES = [
     "Ein Hund rennt durch den Schnee.",

@@ -1,6 +1,7 @@
 """`Translator`: lines in, lines out."""
 
 import logging
+import os
 import random
 import re
 import subprocess
@@ -44,13 +45,37 @@ def known(workspace: Workspace) -> list[str]:
     return workspace.corpus("train.de").read_text(encoding="utf-8").splitlines()[1:]
 
 
-def test_nothing_is_imported_that_takes_a_second_and_is_not_needed() -> None:
-    code = f"""import sys, mt_cli
-print({{"torch"}} & {{*sys.modules}})
-mt_cli.Translator.load({str(READY_MODEL)!r}).translate(["Ein Hund."])
-print({{"torch._dynamo", "sympy", "matplotlib", "sacrebleu", "spacy"}} & {{*sys.modules}})"""
+SLOW = {"torch", "spacy", "sacrebleu", "matplotlib", "py3langid", "uvicorn"}
+"""What takes long to import, and a line does not need."""
+
+
+def loaded_by(code: str) -> set[str]:
+    """What a fresh process has loaded of `SLOW` after `code`, which prints nothing."""
+    code = f"import sys, mt_cli\n{code}\nprint(*{SLOW!r}.intersection(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    assert done.stdout.decode().splitlines() == ["set()", "set()"]
+    return set(done.stdout.decode().split())
+
+
+def test_a_line_needs_nothing_that_is_slow_to_import(workspace: Workspace, exported: Path) -> None:
+    for folder in (workspace.run, exported):
+        load = f"t = mt_cli.Translator.load({str(folder)!r}, device='cpu')"
+        assert loaded_by(f"{load}; t.translate(['Ein Hund 🐶 schläft.'])") == set()
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"], ["--with-score"]], ids=str)
+def test_the_command_needs_nothing_else(
+    workspace: Workspace, exported: Path, flags: list[str]
+) -> None:
+    for folder in (workspace.run, exported):
+        args = ["translate", str(folder), "--device=cpu", "--text", "Ein Hund.", "-o", os.devnull]
+        run = f"from mt_cli.cli.app import app; app({[*args, *flags]!r})"
+        assert loaded_by(f"try:\n {run}\nexcept SystemExit as e: assert not e.code") == set()
+
+
+def test_torch_is_loaded_when_enough_lines_come_together() -> None:
+    load = f"t = mt_cli.Translator.load({str(READY_MODEL)!r}, device='cpu')"
+    assert "torch" not in loaded_by(f"{load}; t.translate(['Ein Hund rennt.'] * 10)")
+    assert "torch" in loaded_by(f"{load}; t.translate(['Ein Hund rennt.'] * 1000)")
 
 
 def test_the_model_that_comes_along_is_known_by_name(
