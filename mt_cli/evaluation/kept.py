@@ -21,7 +21,8 @@ from mt_cli.machine.files import (
 )
 from mt_cli.model.numpy_model import num_parameters
 from mt_cli.runs.checkpoint import checkpoint_name
-from mt_cli.runs.run import ENVIRONMENT, SCORES, STATUS, Run, read_metrics
+from mt_cli.runs.metrics import read_metrics
+from mt_cli.runs.run import ENVIRONMENT, SCORES, STATUS, Run
 
 METRIC_KEYS = ("bleu", "chrf", "ter")
 WEIGHTS = "weights"

@@ -9,7 +9,6 @@ eval/           README.md                         kept evaluations, and the mode
 
 import json
 import logging
-import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -27,11 +26,9 @@ from mt_cli.data.encoded import TrainingLengths
 from mt_cli.errors import ConfigError, DataError, PreparedDataError, UsageError
 from mt_cli.machine.files import (
     MANIFEST,
-    MAX_TEXT_BYTES,
     built_beside,
     check_hashes,
     check_replaceable,
-    errors_naming,
     has_files,
     parsed,
     read_file,
@@ -362,61 +359,6 @@ def create_run(
         write_json(partial / ENVIRONMENT, environment)
         write_json(partial / MANIFEST, manifest.model_dump(exclude_none=True))
     return Run(folder, config, manifest)
-
-
-# metrics.jsonl
-
-Record = dict[str, object]
-
-
-def read_metrics(path: Path) -> list[Record]:
-    """The records of the file `path`, but for an unfinished last line; none if there is no file.
-
-    Raises:
-        DataError: a line is damaged.
-    """
-    if not path.exists():
-        return []
-    records = []
-    lines = read_file(path, max_bytes=MAX_TEXT_BYTES).split(b"\n")[:-1]
-    for number, line in enumerate(lines, 1):
-        place = f"{path}: line {number}"
-        record = parsed(dict[str, object], line, place)
-        match record:
-            case {"kind": str(), "step": int()}:
-                records.append(record)
-            case _:
-                raise DataError(f"{place}: damaged; delete this line, the others are good")
-    return records
-
-
-def append_metrics(path: Path, record: Mapping[str, object]) -> None:
-    """Add a line to the file `path`."""
-    with errors_naming(path), path.open("ab") as file:
-        file.write(f"{json.dumps(record, allow_nan=False)}\n".encode())
-
-
-def truncate_metrics(path: Path, *, after_step: int) -> None:
-    """Drop the lines of later updates, which a kill lost, and an unfinished last line."""
-    kept = []
-    for record in read_metrics(path):
-        if number_in(record, "step", path=path) <= after_step:
-            kept.append(f"{json.dumps(record)}\n")
-    write_atomically(path, "".join(kept).encode())
-
-
-def number_in(record: Mapping[str, object], key: str, *, path: Path) -> float:
-    """The number under `key` of a record of the file `path`.
-
-    Raises:
-        DataError: there is none.
-    """
-    value = record.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise DataError(
-            f"{path}: step {record.get('step')}: damaged: {key} is {value!r}, no number"
-        )
-    return float(value)
 
 
 READY_MODEL = "multi30k-tiny"
