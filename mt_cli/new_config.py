@@ -31,7 +31,6 @@ from mt_cli.data.corpora import (
     ParallelText,
     RawPair,
     SideFiles,
-    check_exist,
     files_of,
     find_corpus,
     matching,
@@ -364,7 +363,6 @@ def _languages(train: FilesConfig, src_lang: str | None, tgt_lang: str | None) -
     unnamed = [side for side in SIDES if named[side] is None]
     if unnamed:
         text = ParallelText.of(train)
-        check_exist(files_of({TRAIN: text}).values())
         for side in unnamed:
             lines = (text.src if side == "src" else text.tgt).lines()
             sample = normalize(" ".join(map(decode_line, islice(lines, LANGUAGE_LINES))))

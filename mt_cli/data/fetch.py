@@ -10,6 +10,7 @@ import time
 import urllib.request
 from collections.abc import Sequence
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -168,10 +169,15 @@ Lines = tuple[str, ...]
 
 
 def _cut(corpus: str, split: str, *, sources: Sequence[Path], offline: bool) -> None:
-    """Write the texts of a split that is cut, one a language, unless they are there."""
-    languages = PINNED[corpus].splits[split].files
-    names = [f"{corpus}/{split}.{lang}" for lang in languages]
-    if all(map(_is_kept, names)) and not sources:
+    """Write the texts of a split that is cut, one a language, unless they are there.
+
+    Files in `sources` are verified all the same.
+    """
+    row = PINNED[corpus].splits[split]
+    names = [f"{corpus}/{split}.{lang}" for lang in row.files]
+    if all(map(_is_kept, names)):
+        for file in chain(*row.files.values()) if sources else ():
+            _keep(f"{corpus}/{file.partition(' ')[0]}", sources=sources, offline=offline)
         return
     pairs = _lines(corpus, split, sources=sources, offline=offline)
     for name, side in zip(names, zip(*pairs, strict=True), strict=True):

@@ -60,7 +60,7 @@ from mt_cli.data.scan import (
     scan_split,
     text_options,
 )
-from mt_cli.data.shards import Beginnings, Shard, unprepared_files
+from mt_cli.data.shards import Beginnings, Shard, warn_of_unprepared
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import (
     MANIFEST,
@@ -167,9 +167,7 @@ def _joined_before(config: Config, out: Path, *, force: bool) -> CorpusReport:
     joined = _open_existing(out) if (out / MANIFEST).exists() and not force else None
     if joined is None or joined.differing_keys(config):
         raise UsageError(f"{out}: holds shards; prepare with --shard and --join, or move it away")
-    left_out = unprepared_files(joined, config)
-    if left_out:
-        log.warning("in no shard: %s; to add new ones: --append", ", ".join(map(str, left_out)))
+    warn_of_unprepared(joined, config)
     return joined.report()
 
 

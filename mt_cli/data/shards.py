@@ -202,6 +202,13 @@ def unprepared_files(prepared: Prepared, config: Config) -> list[Path]:
     return changed_files(config.data, prepared.manifest.inputs, since=prepared_at)
 
 
+def warn_of_unprepared(prepared: Prepared, config: Config) -> None:
+    """Warn of the user's files that no shard of `prepared` has."""
+    files = unprepared_files(prepared, config)
+    if files:
+        log.warning("in no shard: %s; to add new ones: --append", ", ".join(map(str, files)))
+
+
 def join_shards(
     config: Config, out: Path, *, force: bool = False, needed_by: Sequence[Path] = ()
 ) -> tuple[CorpusReport, bool]:
@@ -258,9 +265,7 @@ def join_shards(
         for path in out.glob(f"{TRAIN}.*"):  # of data that were prepared at once
             if path.name not in outputs:
                 remove(path)
-    left_out = unprepared_files(joined, config)
-    if left_out:
-        log.warning("in no shard: %s; to add new ones: --append", ", ".join(map(str, left_out)))
+    warn_of_unprepared(joined, config)
     log.info("%s joined from %d shards\n%s", out, len(shards), report.as_text())
     return report, is_new
 

@@ -115,6 +115,9 @@ def test_a_split_is_cut_so_that_it_shares_no_side_with_what_is_held_out(publishe
     everyday = texts_of(data, "everyday", sources=[published])
     assert everyday == [("Ja.", "Yes."), ("Ja.", "Yeah.")]
     assert texts_of(data, "val", offline=True) == [("Nein.", "Nope.")]
+    published.joinpath("pairs.txt.gz").write_bytes(gzip.compress(b"Hello.\tHallo.\n"))
+    with pytest.raises(DataError, match=r"pairs\.txt\.gz: sha256"):
+        find_corpus(data, sources=[published])
 
 
 @pytest.mark.usefixtures("published")
