@@ -6,7 +6,6 @@ step-00001200/model.safetensors   weights, tied ones once
               manifest.json       sha256 of the three
 """
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
+from safetensors import SafetensorError, deserialize
 
 from mt_cli.errors import DataError
 from mt_cli.machine.files import (
@@ -45,8 +45,6 @@ DTYPES: Mapping[str, type[np.generic]] = {
     "I64": np.int64, "I32": np.int32, "U8": np.uint8, "BOOL": np.bool_,
 }  # fmt: skip
 """NumPy's types for those of safetensors; it has no bf16, which is the upper half of an fp32."""
-MALFORMED = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
-"""What reading a file raises that holds something else."""
 Shapes = Mapping[str, tuple[int, ...]]
 Count = Annotated[int, Field(ge=0, lt=1 << 53, strict=True)]
 
@@ -132,7 +130,7 @@ def read_training_tensors(folder: Path, shapes: Shapes) -> "dict[str, Tensor]":
     if STATE not in _listed_hashes(folder) and not (folder / STATE).exists():
         raise DataError(f"{folder}: exported, without what training needs to go on")
     arrays = _read_arrays(folder, STATE, shapes)
-    return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 def read_state(folder: Path) -> CheckpointState:
@@ -169,21 +167,12 @@ def _read_arrays(folder: Path, name: str, shapes: Shapes) -> dict[str, NDArray[A
     _check(folder, name)
     data = read_file(path, max_bytes=MAX_BYTES_BESIDE + 4 * MAX_NUMBERS * num_parameters)
     arrays: dict[str, NDArray[Any]] = {}
-    with damage_named(path, "safetensors file", *MALFORMED):
-        begin = 8 + int.from_bytes(data[:8], "little")
-        for each, found in json.loads(data[8:begin]).items():
-            if each == "__metadata__":
-                continue
-            shape = found["shape"]
-            array = np.frombuffer(
-                data,
-                DTYPES[found["dtype"]],
-                count=math.prod(shape),
-                offset=begin + found["data_offsets"][0],
-            )
+    with damage_named(path, "safetensors file", SafetensorError, KeyError):
+        for each, found in deserialize(data):  # type: ignore[no-untyped-call]
+            array = np.frombuffer(found["data"], DTYPES[found["dtype"]])
             if found["dtype"] == "BF16":
                 array = (array.astype(np.uint32) << 16).view(np.float32)
-            arrays[each] = array.reshape(shape)
+            arrays[each] = array.reshape(found["shape"])
     for each, array in arrays.items():
         if not np.isfinite(array).all():
             raise DataError(f"{path}: {each} holds NaN or infinity; use another checkpoint")
