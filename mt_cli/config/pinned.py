@@ -60,7 +60,10 @@ PINNED: dict[str, PinnedCorpus] = {
         }
         | {
             "captions": PinnedSplit(
-                {lang: tuple(f"train.{i}.{lang}" for i in range(1, 6)) for lang in ("de", "en")},
+                {
+                    "de": tuple(f"train.{i}.de" for i in range(1, 6)),
+                    "en": tuple(f"train.{i}.en" for i in range(1, 6)),
+                },
                 is_parallel=False,
             )
         },

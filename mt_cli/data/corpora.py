@@ -19,7 +19,7 @@ from mt_cli.config.schema import (
     MorePairsConfig,
     Side,
 )
-from mt_cli.data.fetch import PINS, pinned_names, pinned_paths
+from mt_cli.data.fetch import PINS, found_in, missing_in, pinned_names, pinned_paths
 from mt_cli.data.readers import (
     kind_of,
     named_kind,
@@ -243,9 +243,10 @@ def _found(
             paths += pinned_paths(pinned, sources=sources, offline=offline)
         elif config.corpus == ("sample",) and path.parent == SAMPLE:
             folders = sources or [shipped("data/sample")]
-            places = [folder / f"{path.name}{end}" for folder in folders for end in (".gz", "")]
-            there = [place for place in places if place.is_file()]
-            paths.append(there[0] if there else places[0].with_suffix("[.gz]"))
+            place = found_in(folders, path.name)
+            if place is None:
+                raise DataError(missing_in(folders, path.name))
+            paths.append(place)
         else:
             paths.append(path)
     return replace(text, paths=tuple(paths))

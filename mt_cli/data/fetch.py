@@ -8,7 +8,7 @@ import io
 import logging
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -94,6 +94,20 @@ def pinned_paths(
     return [DOWNLOADS / name for name in names]
 
 
+def found_in(folders: Iterable[Path], name: str) -> Path | None:
+    """The file `name`, packed or plain, in the first of `folders` that has it."""
+    for folder in folders:
+        for path in (folder / f"{name}.gz", folder / name):
+            if path.is_file():
+                return path
+    return None
+
+
+def missing_in(folders: Iterable[Path], name: str) -> str:
+    """What is said where `found_in` finds nothing."""
+    return f"no such file: {name}, plain or with .gz, in {' and '.join(map(str, folders))}"
+
+
 def _is_kept(name: str) -> bool:
     path = DOWNLOADS / name
     return path.is_file() and sha256_file(path) == PINS[name].sha256
@@ -103,15 +117,12 @@ def _keep(name: str, *, sources: Sequence[Path], offline: bool) -> None:
     """Make sure that the published text `name` is in `DOWNLOADS`, verified."""
     pin = PINS[name]
     file_name = Path(name).name
-    folders = [*sources, (DOWNLOADS / name).parent]
-    for path in [folder / f"{file_name}{end}" for folder in folders for end in ("", ".gz")]:
-        if path.is_file():
-            text = _verified(read_file(path, max_bytes=MAX_BYTES), pin, path)
-            break
+    path = found_in([*sources, (DOWNLOADS / name).parent], file_name)
+    if path is not None:
+        text = _verified(read_file(path, max_bytes=MAX_BYTES), pin, path)
     else:
         if sources:
-            places = " and ".join(map(str, sources))
-            raise DataError(f"no such file: {file_name}, plain or with .gz, in {places}")
+            raise DataError(missing_in(sources, file_name))
         if offline:
             raise ResourceError(
                 f"--offline, but in {(DOWNLOADS / name).parent} is no {file_name}; or name a "

@@ -305,7 +305,9 @@ def find_changes(
 ) -> list[Change]:
     """The sentences that `hyps` and `baseline` do not share, in order."""
     changed = [i for i in range(len(hyps)) if baseline[i] != hyps[i]]
-    changed_refs = [[of_all[i] for i in changed] for of_all in refs]
+    changed_refs = []
+    for of_all in refs:
+        changed_refs.append([of_all[i] for i in changed])
     before = sentence_chrf([baseline[i] for i in changed], changed_refs, lowercase=lowercase)
     after = sentence_chrf([hyps[i] for i in changed], changed_refs, lowercase=lowercase)
     changes: list[Change] = []

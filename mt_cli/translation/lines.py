@@ -343,7 +343,8 @@ def unk_rate(lines: Sequence[str], tokenizers: Tokenizers) -> float:
     """Share of the tokens of the source `lines` that the vocabulary lacks, or that spell bytes."""
     ids = tokenizers.encode(lines, "src")
     unknown = set(tokenizers.src.unknown_ids)
-    return sum(token in unknown for each in ids for token in each) / max(1, sum(map(len, ids)))
+    tokens = list(chain.from_iterable(ids))
+    return sum(token in unknown for token in tokens) / max(1, len(tokens))
 
 
 def check_aligned(path: Path, lines: Sequence[str], to: str, to_lines: Sequence[str]) -> None:
@@ -387,7 +388,8 @@ class SourceSide:
 
     @cached_property
     def _has_addresses(self) -> bool:
-        return any(sign in entry for entry in self._entries for sign in ("http", "www", "@"))
+        pieces = "\n".join(self._entries)
+        return any(sign in pieces for sign in ("http", "www", "@"))
 
     def knows(self, copied: str) -> bool:
         """Whether the vocabulary has such addresses or symbols; of placeholders, it has none."""

@@ -214,6 +214,11 @@ def test_only_missing_files_are_fetched_and_none_offline(
     assert fetched == [PINS["tiny/train.en"].url]
 
 
+def test_a_missing_file_of_the_sample_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"train\.de"):
+        find_corpus(DataConfig(), sources=[tmp_path])
+
+
 # Downloads
 
 
