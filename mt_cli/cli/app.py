@@ -48,9 +48,10 @@ log = logging.getLogger(__name__)
 EXIT_CODES = """\
 Exit codes:
 
-0 done · 1 a bug · 2 wrong use or config · 3 bad data or a damaged file · 4 training diverged ·
-5 lack of memory, disk, network or device · 6 a check failed · 129 the terminal closed ·
-130 Ctrl-C · 141 the reader closed the pipe · 143 SIGTERM · 138, 140, 152 SIGUSR1, SIGUSR2, SIGXCPU
+0 done · 1 a bug · 2 wrong use or config, no such run · 3 text missing or bad, a damaged file ·
+4 training diverged · 5 lack of memory, disk, network or device · 6 a check failed ·
+129 the terminal closed · 130 Ctrl-C · 141 the reader closed the pipe · 143 SIGTERM ·
+138, 140, 152 SIGUSR1, SIGUSR2, SIGXCPU
 """
 
 
@@ -113,7 +114,7 @@ class Program(TyperGroup):
             code = super().main(*args, **extra)
         except TyperException as error:
             message = re.sub("^Invalid value for '([^']*)'", r"\1", error.format_message())
-            message = message.replace("Value error, ", "").rstrip(".")
+            message = " ".join(message.replace("Value error, ", "").rstrip(".").split())
             where = getattr(getattr(error, "ctx", None), "command_path", "mt-cli")
             print_stderr(f"error: {message[:1].lower()}{message[1:]}; see {where} --help")
             raise SystemExit(UsageError.exit_code) from None

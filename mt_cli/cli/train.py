@@ -58,7 +58,9 @@ def train(
     time_limit: Annotated[
         str | None,
         typer.Option(
-            "--time-limit", metavar="TIME", help="Stop, saved, after 90s, 10m, 1h30m or 00:10:00."
+            "--time-limit",
+            metavar="TIME",
+            help="Stop, saved, after 90 (seconds), 10m, 1h30m or 00:10:00.",
         ),
     ] = None,
     validate: Annotated[

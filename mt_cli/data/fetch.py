@@ -13,6 +13,7 @@ from importlib import resources
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, cast
+from urllib.parse import urlsplit
 
 from mt_cli.config.pinned import PINNED, PinnedText
 from mt_cli.data.readers import DAMAGE, unpacked
@@ -169,8 +170,18 @@ def download(url: str, *, max_bytes: int) -> bytes:
         if attempt < ATTEMPTS:
             time.sleep(BACKOFF_S * 2 ** (attempt - 1))
     raise ResourceError(
-        f"{url}: cannot be fetched: {reason}; or name a folder of the files with --from"
+        f"{url}: cannot be fetched{_proxy_named(url)}: {reason}; or name a folder of the files "
+        "with --from"
     )
+
+
+def _proxy_named(url: str) -> str:
+    """Words that name the proxy that the environment sets for `url`; empty without one."""
+    address = urlsplit(url)
+    proxy = urllib.request.getproxies().get(address.scheme)
+    if not proxy or urllib.request.proxy_bypass(address.netloc):
+        return ""
+    return f" through the proxy {proxy.rpartition('@')[2]}"  # without user and password
 
 
 # Splits that are cut from published files

@@ -230,8 +230,8 @@ def evaluate_runs(
     """How the runs do on each of the chosen test sets, by name.
 
     Sources, references, translations and scores go to `eval/<split>-<decoding>/` in the first run's
-    folder, if it can be written; for the user's own files, a name made of the file's and of a
-    digest stands for the split.
+    folder, if it can be written and was named by its path; for the user's own files, a name made of
+    the file's and of a digest stands for the split.
 
     Raises:
         UsageError: no run, no such split or checkpoint, or only one of the two files.
@@ -273,6 +273,7 @@ class System:
         self._runs = open_models(run_dirs)
         self.run = self._runs[0]
         """The first, in whose folder results are kept."""
+        self._is_kept = self.run.folder == run_dirs[0]  # not beside the model that comes along
         # By name from here on: what `best` means may change while this runs.
         names = options.checkpoints_of(self._runs)
         self._options = replace(options, checkpoint=names)
@@ -379,7 +380,8 @@ class System:
         for warning in [*symptoms(hyps, test_set.refs[0]), *translator.take_warnings()]:
             log.warning("%s: %s", test_set.name, warning)
         try:
-            self._keep(test_set, result)
+            if self._is_kept:
+                self._keep(test_set, result)
         except (MtCliError, OSError) as error:
             log.warning("%s: only printed, not kept: %s", test_set.name, error)
         return result

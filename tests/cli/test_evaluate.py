@@ -10,7 +10,7 @@ import pytest
 from damage import rehash
 from sacrebleu.metrics import bleu as by_sacrebleu
 from sacrebleu_command import command_scores
-from workspace import Outcome, Workspace
+from workspace import READY_MODEL, Outcome, Workspace
 
 from mt_cli import Translator
 
@@ -369,3 +369,14 @@ def test_references_that_mislead_are_refused(
     outcome = workspace.call("evaluate", "runs/tiny", "--src", "corpus/test.de", *refs)
     assert outcome.code == 3
     assert str(path) in outcome.err
+
+
+def test_nothing_is_written_beside_the_model_that_comes_along(workspace: Workspace) -> None:
+    before = sorted(READY_MODEL.rglob("*"))
+    card = READY_MODEL.joinpath("README.md").read_bytes()
+    outcome = workspace.call("evaluate", READY_MODEL.name, *TEST_FILES)
+    assert outcome.code == 0
+    assert (sorted(READY_MODEL.rglob("*")), READY_MODEL.joinpath("README.md").read_bytes()) == (
+        before,
+        card,
+    )

@@ -310,3 +310,14 @@ def test_lasting_trouble_is_an_error_and_leaves_no_file(
     with pytest.raises(error, match=named):
         find_corpus(data_of())
     assert not (tmp_path / DOWNLOADS).exists()
+
+
+def test_a_proxy_that_does_not_answer_is_named_without_its_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetch, "BACKOFF_S", 0)
+    monkeypatch.setenv("http_proxy", "http://me:secret@127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with pytest.raises(ResourceError, match=r"127\.0\.0\.1:9: ") as failure:
+        download("http://corpora.invalid/train.de.gz", max_bytes=1)
+    assert "secret" not in str(failure.value)

@@ -236,16 +236,17 @@ def test_many_at_once_get_what_each_has_asked(
     ]
 
 
+@pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGHUP])
 def test_a_request_that_has_begun_is_finished_before_the_end(
-    workspace: Workspace, known: list[str]
+    workspace: Workspace, known: list[str], number: signal.Signals
 ) -> None:
     with serving(workspace) as server, closing(server.connect()) as connection:
         body = json.dumps({"q": known, "source": "de", "target": "en", "alternatives": 4})
         connection.request("POST", "/translate", body, {"Content-Type": JSON})
         time.sleep(0.05)
-        code, log = server.stop(signal.SIGUSR2)
+        code, log = server.stop(number)
         assert len(json.loads(connection.getresponse().read())["translatedText"]) == len(known)
-    assert (code, log) == (128 + signal.SIGUSR2, "stopped\n")
+    assert (code, log) == (128 + number, "stopped\n")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "no such host"])
