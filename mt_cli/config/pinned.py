@@ -18,11 +18,13 @@ class PinnedSplit:
     """Lines of published files."""
 
     files: Mapping[str, tuple[str, ...]]
-    """By language, the names of files whose lines follow each other; `deu.txt 2` is the second
-    column of a table, below its header.
+    """By language, the names of files whose lines follow each other. `deu.txt 2` is the second
+    column of a table, below its first line; `deu-eng.zip/deu.txt 2` is that of one in an archive.
     """
     without: tuple[str, ...] = ()
-    """Splits with which no pair of this one shares a side, apart from case and final marks."""
+    """Such as `tatoeba:val`, splits with which no pair of this one shares a side, apart from case
+    and final marks.
+    """
     every: int = 1
     """Only every so many of the pairs that are left."""
     most: int | None = None
@@ -76,17 +78,27 @@ PINNED: dict[str, PinnedCorpus] = {
                     "de": ("deu.txt 2", f"{TATOEBA_2021}.deu"),
                     "en": ("deu.txt 1", f"{TATOEBA_2021}.eng"),
                 },
-                without=("test_2020_tatoeba", "val"),
+                without=("tatoeba:test_2020_tatoeba", "tatoeba:val"),
             ),
             "val": PinnedSplit(
                 {"de": (f"{TATOEBA_2021}.deu",), "en": (f"{TATOEBA_2021}.eng",)},
-                without=("test_2020_tatoeba",),
+                without=("tatoeba:test_2020_tatoeba",),
                 every=7,
                 most=1000,
             ),
             "test_2020_tatoeba": PinnedSplit(
                 {"de": (f"{TATOEBA_2020}.deu",), "en": (f"{TATOEBA_2020}.eng",)}
             ),
+        },
+    ),
+    "manythings": PinnedCorpus(
+        terms="manythings.org/anki has Tatoeba's sentences, by the contributors of tatoeba.org, "
+        "CC BY 2.0 FR",
+        splits={
+            "train": PinnedSplit(
+                {"de": ("deu-eng.zip/deu.txt 2",), "en": ("deu-eng.zip/deu.txt 1",)},
+                without=("tatoeba:test_2020_tatoeba", "tatoeba:val"),
+            )
         },
     ),
 }  # fmt: skip

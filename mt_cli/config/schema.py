@@ -283,8 +283,9 @@ class DataConfig(Section):
     """`[data]`: which sentences, and which of them train."""
 
     corpus: Corpora = ("sample",)
-    """`sample` comes with the program, `multi30k` and `tatoeba` are downloaded, `files` are your
-    own. A list such as `["multi30k", "tatoeba"]` puts the splits of one name together.
+    """`sample` comes with the program; `multi30k`, `tatoeba` and `manythings` are downloaded;
+    `files` are your own. A list such as `["multi30k", "tatoeba"]` puts the splits of one name
+    together.
     """
     splits: Splits = ("train", "val", "test")
     """Splits to prepare: `train` and `val` are needed, the others are test sets."""

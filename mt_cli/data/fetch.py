@@ -8,6 +8,7 @@ import io
 import logging
 import time
 import urllib.request
+import zipfile
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from itertools import chain
@@ -199,7 +200,8 @@ def _cut(corpus: str, split: str, *, sources: Sequence[Path], offline: bool) -> 
     names = [f"{corpus}/{split}.{lang}" for lang in row.files]
     if all(map(_is_kept, names)):
         for file in chain(*row.files.values()) if sources else ():
-            _keep(f"{corpus}/{file.partition(' ')[0]}", sources=sources, offline=offline)
+            name, _, _ = _parts(file)
+            _keep(f"{corpus}/{name}", sources=sources, offline=offline)
         return
     pairs = _lines(corpus, split, sources=sources, offline=offline)
     for name, side in zip(names, zip(*pairs, strict=True), strict=True):
@@ -216,9 +218,13 @@ def _lines(corpus: str, split: str, *, sources: Sequence[Path], offline: bool) -
     for files in row.files.values():
         sides.append([])
         for file in files:
-            name, _, column = file.partition(" ")
+            name, member, column = _parts(file)
             _keep(f"{corpus}/{name}", sources=sources, offline=offline)
-            lines = split_lines(read_file(DOWNLOADS / corpus / name))
+            content = read_file(DOWNLOADS / corpus / name)
+            if member:
+                with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                    content = archive.read(member)
+            lines = split_lines(content)
             if column:
                 lines = [line.split("\t")[int(column) - 1] for line in lines[1:]]
             sides[-1] += lines
@@ -227,10 +233,17 @@ def _lines(corpus: str, split: str, *, sources: Sequence[Path], offline: bool) -
         return pairs
     held_out: set[tuple[int, str]] = set()
     for other in row.without:
-        for pair in _lines(corpus, other, sources=sources, offline=offline):
+        for pair in _lines(*other.split(":"), sources=sources, offline=offline):
             held_out.update(_gists(pair))
     free = [pair for pair in dict.fromkeys(pairs) if held_out.isdisjoint(_gists(pair))]
     return free[:: row.every][: row.most]
+
+
+def _parts(file: str) -> tuple[str, str, str]:
+    """Of `deu-eng.zip/deu.txt 2`, the file, its member and the column; or empty strings."""
+    path, _, column = file.partition(" ")
+    name, _, member = path.partition("/")
+    return name, member, column
 
 
 def _gists(pair: Lines) -> list[tuple[int, str]]:

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import hashlib
 import threading
+import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -55,10 +56,10 @@ ROW = PinnedCorpus(
         "train": of_both("train.de", "train.en"),
         "captions": PinnedSplit({"en": ("mono.1.en", "mono.2.en")}, is_parallel=False),
         "test": of_both("test.deu", "test.eng"),
-        "val": of_both("more.deu", "more.eng", without=("test",), every=2),
+        "val": of_both("more.deu", "more.eng", without=("tiny:test",), every=2),
         "everyday": PinnedSplit(
             {"de": ("pairs.txt 2", "more.deu"), "en": ("pairs.txt 1", "more.eng")},
-            without=("test", "val"),
+            without=("tiny:test", "tiny:val"),
         ),
     },
 )
@@ -120,11 +121,34 @@ def test_a_split_is_cut_so_that_it_shares_no_side_with_what_is_held_out(publishe
         find_corpus(data, sources=[published])
 
 
+def test_a_table_in_an_archive_is_cut_by_what_another_corpus_holds_out(
+    published: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = published / "pairs.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        packed.writestr("about.txt", "By nobody.")
+        packed.writestr("pairs.txt", PUBLISHED["pairs.txt"])
+    split = of_both(
+        "pairs.zip/pairs.txt 2", "pairs.zip/pairs.txt 1", without=("tiny:test", "tiny:val")
+    )
+    monkeypatch.setitem(PINNED, "zipped", PinnedCorpus("By nobody", {"train": split}))
+    for name, content in (
+        ("pairs.zip", archive.read_bytes()),
+        ("train.de", b"Ja.\n"),
+        ("train.en", b"Yes.\n"),
+    ):
+        monkeypatch.setitem(PINS, f"zipped/{name}", Pin(sha256(content)))
+    data = data_of(corpus=["tiny", "zipped"])
+    assert texts_of(data, "train", sources=[published])[-1] == ("Ja.", "Yes.")
+    assert texts_of(data, "train", offline=True)[-1] == ("Ja.", "Yes.")
+
+
 @pytest.mark.usefixtures("published")
 def test_the_pairs_of_tatoeba_share_no_side_with_its_test_set() -> None:
     everyday = PINNED["tatoeba"].splits
-    assert set(everyday["train"].without) == {"val", "test_2020_tatoeba"}
-    assert set(everyday["val"].without) == {"test_2020_tatoeba"}
+    assert set(everyday["train"].without) == {"tatoeba:val", "tatoeba:test_2020_tatoeba"}
+    assert set(everyday["val"].without) == {"tatoeba:test_2020_tatoeba"}
+    assert PINNED["manythings"].splits["train"].without == everyday["train"].without
     assert gist("Ein  kind lacht!") == gist("Ein Kind lacht.")
 
 
