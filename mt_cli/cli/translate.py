@@ -20,6 +20,7 @@ from mt_cli.errors import UsageError
 from mt_cli.machine.terminal import json_text, progress_shown
 
 if TYPE_CHECKING:  # torch is imported when something is translated
+    from mt_cli.runs.run import Run
     from mt_cli.translation.lines import Translation
     from mt_cli.translation.translator import Translator
 
@@ -130,23 +131,27 @@ def translate(
         ) as on_progress:
             for_gpu = translator.engine.device == "cuda"
             read = chain.from_iterable(portions(file, for_gpu=for_gpu) for file in files)
-            for lines in _checked(read, translator, min_lines=1 if is_typed else 2):
+            for lines in _checked(read, translator, models[0], min_lines=1 if is_typed else 2):
                 written = translated(lines, on_progress)
                 lines_out.write("".join(f"{line}\n" for line in written).encode())
 
 
 def _checked(
-    portions: Iterable[Sequence[str]], translator: "Translator", *, min_lines: int
+    portions: Iterable[Sequence[str]], translator: "Translator", run: "Run", *, min_lines: int
 ) -> Iterable[Sequence[str]]:
     """`portions`; after each, when its translation is written, what looks wrong is warned of.
 
-    From `min_lines` together is told whether they are in another language; that once.
+    That the text is not for the model is told once.
     """
+    from mt_cli.translation.lines import MAX_LINES, input_warning
+
     warning = None
+    latest: list[str] = []
     for lines in portions:
         yield lines
+        latest = [*latest, *lines][-MAX_LINES:]
         if warning is None:
-            warning = translator.input_warning(lines, min_lines=min_lines)
+            warning = input_warning(latest, run, min_lines=min_lines)
             if warning is not None:
                 log.warning("%s", warning)
     for each in translator.take_warnings():

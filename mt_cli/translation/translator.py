@@ -471,13 +471,6 @@ class Translator:
         terms = self.glossary.terms_in(source.text)
         return [term.name for term in terms if not term.is_in(translation)]
 
-    def input_warning(self, lines: Sequence[str], *, min_lines: int = 2) -> str | None:
-        """Why `lines` are probably not for this model: they are in another language.
-
-        It is told from `min_lines` or more.
-        """
-        return self._source_side.warning(lines, min_lines=min_lines)
-
     @cached_property
     def _source_side(self) -> SourceSide:
         return SourceSide(self.tokenizers)

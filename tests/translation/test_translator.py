@@ -16,6 +16,8 @@ from workspace import READY_MODEL, Workspace
 
 from mt_cli.data.encoded import TrainingLengths
 from mt_cli.errors import UsageError
+from mt_cli.runs.run import open_run
+from mt_cli.translation.lines import input_warning
 from mt_cli.translation.translator import Translator
 
 SENTENCES = [
@@ -221,12 +223,15 @@ def test_several_are_ranked_by_score_and_differ(beams: Translator, known: list[s
         (["Ein Hund rennt.", "Eine Frau lacht.", "A dog runs through the snow."], 2, "^$"),
         (["É", "Café, Señor und Łódź in einem Satz."], 2, "^$"),
         (["", "12 + 30 = 42"], 2, "^$"),
+        ([" ".join(["Bundesverfassungsgericht"] * 20)], 1, "tokens a word"),
+        (["Bundesverfassungsgericht"] * 19, 1, "^$"),
     ],
 )
 def test_text_that_the_model_was_not_made_for_is_doubted_and_no_other(
-    translator: Translator, lines: list[str], min_lines: int, pattern: str
+    workspace: Workspace, lines: list[str], min_lines: int, pattern: str
 ) -> None:
-    assert re.search(pattern, translator.input_warning(lines, min_lines=min_lines) or "")
+    run = open_run(workspace.run)
+    assert re.search(pattern, input_warning(lines, run, min_lines=min_lines) or "")
 
 
 def test_changed_numbers_are_counted_once_with_the_first_line(translator: Translator) -> None:
