@@ -74,6 +74,21 @@ def test_what_is_typed_is_translated_and_its_words_are_linked(
     assert all(name.startswith(served.address) for name in browser.value(REQUESTS))
 
 
+def test_an_example_can_be_chosen_until_there_is_text(
+    served: Served, browser: Browser, workspace: Workspace
+) -> None:
+    open_page(browser, served)
+    examples = texts(browser, "#examples button")
+    assert len(examples) == 6
+    browser.press("Tab")
+    browser.press("Enter")
+    translator = Translator.load(workspace.run, device="cpu", threads=1, beam_size=5)
+    browser.wait_for(target_is(translator.translate(examples[:1])[0]))
+    assert browser.value("document.getElementById('source').value") == examples[0]
+    assert browser.value("document.activeElement.id") == "source"
+    assert browser.value("getComputedStyle(document.getElementById('examples')).display") == "none"
+
+
 def test_text_is_never_markup(served: Served, browser: Browser) -> None:
     open_page(browser, served)
     browser.type(HOSTILE)
