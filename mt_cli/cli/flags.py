@@ -40,7 +40,7 @@ OptionalModelPaths = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="[RUN]...",
-        help="A run folder, an exported model, or multi30k-tiny, which comes along; several form "
+        help="A run folder, an exported model, or de-en, which comes along; several form "
         "an ensemble.",
     ),
 ]

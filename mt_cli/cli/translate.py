@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @command(
     app,
-    "translate multi30k-tiny --text 'Ein Hund rennt durch den Schnee.'",
+    "translate de-en --text 'Ein Hund rennt durch den Schnee.'",
     "translate runs/sample -i german.txt -o english.txt",
     "translate runs/sample < german.txt --n-best 3 --beam-size 5",
     flags=DECODING_FLAGS,

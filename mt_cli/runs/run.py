@@ -361,7 +361,7 @@ def create_run(
     return Run(folder, config, manifest)
 
 
-READY_MODEL = "multi30k-tiny"
+READY_MODEL = "de-en"
 TOKENIZER_KEYS = ("tokenizer.kind", "tokenizer.joint", "data.lowercase")
 """What a tokenizer depends on, besides its size and its languages."""
 LANGUAGE_KEYS = ("data.src_lang", "data.tgt_lang")
