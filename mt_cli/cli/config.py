@@ -66,7 +66,12 @@ def new(
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Config to write; stdout by default."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Config to write; by default named as the pairs, or stdout if nothing is cut off.",
+        ),
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the config, and the splits cut off before.")
@@ -76,13 +81,17 @@ def new(
 
     Vocabulary, model and training are sized to the pairs. Missing splits are cut off the training
     pairs, into files beside the config. Without files the config is for the bundled sample. Prints
-    the new file's path, or without -o the config itself.
+    the new file's path, or the config itself where no file is written.
     """
+    from mt_cli.data.readers import without_packing
     from mt_cli.new_config import new_config
 
     splits = _splits(paired or [], train, val, test, columns)
     if not splits and (columns or src_lang or tgt_lang):
         raise UsageError("--columns, --src-lang and --tgt-lang describe files; name some")
+    if file is None and "train" in splits and splits.keys() != {"train", "val", "test"}:
+        (first, *_) = splits["train"].src
+        file = Path(without_packing(first).name).with_suffix(".toml")
     text, cut_off = new_config(
         splits,
         src_lang=src_lang,
