@@ -1,7 +1,7 @@
 # mt-cli on CPUs, with its ready model:
-#   docker build --build-arg TORCH_INDEX=ADDRESS -t mt-cli .
-#   docker run --rm -it -v "$PWD:/work" mt-cli translate /mt_cli/data/models/multi30k-tiny
-# ADDRESS is PyTorch's index of CPU builds (docs/gpu.md#without-a-gpu); without it, CUDA's gigabytes come along.
+#   docker build -t mt-cli .
+#   docker run --rm -it -v "$PWD:/work" mt-cli translate /mt_cli/data/models/de-en
+# --build-arg TORCH_INDEX=ADDRESS takes PyTorch from another index (docs/gpu.md#without-a-gpu).
 FROM python:3.12-slim
 ARG TORCH_INDEX
 WORKDIR /mt_cli

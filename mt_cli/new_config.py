@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from mt_cli.config.load import command_line, dump_config, parse_config
 from mt_cli.config.schema import (
+    SIDES,
     TRAIN,
     VAL,
     Column,
@@ -24,7 +26,15 @@ from mt_cli.config.schema import (
     is_utf8,
 )
 from mt_cli.data.checks import log_problems
-from mt_cli.data.corpora import Corpus, ParallelText, RawPair, SideFiles, files_of, find_corpus
+from mt_cli.data.corpora import (
+    Corpus,
+    ParallelText,
+    RawPair,
+    SideFiles,
+    files_of,
+    find_corpus,
+    matching,
+)
 from mt_cli.data.prepare import warn_of_leaks
 from mt_cli.data.readers import named_kind, tmx_languages, without_packing
 from mt_cli.data.scan import text_options
@@ -39,7 +49,7 @@ from mt_cli.machine.files import (
 )
 from mt_cli.machine.terminal import visible
 from mt_cli.runs.run import open_run, run_with_tokenizer
-from mt_cli.text.language import language_named
+from mt_cli.text.language import language_named, likely_language
 from mt_cli.text.normalize import Hashes, decode_line, gist, hash_texts, normalize, strip_line_end
 from mt_cli.text.tokenizers import Tokenizers, learn_tokenizers, sampled
 
@@ -49,6 +59,8 @@ MAX_WORDS = 50_000
 """Distinct words that are counted; more make no difference to any key, and take memory."""
 SAMPLE_SIZE = 10_000
 """Pairs that are tokenized."""
+LANGUAGE_LINES = 1000
+"""Lines of a side that tell its language."""
 PADDING = 1.08
 """Tokens of a batch with padding, over those without: as batches of like lengths have it."""
 
@@ -257,6 +269,10 @@ def new_config(
     if files:
         if TRAIN not in files:
             raise UsageError("--val and --test need training pairs: --train SRC TGT")
+        for pair in files.values():
+            for path in matching((*(pair.src or ()), *(pair.tgt or ()))):
+                if not path.exists():
+                    raise DataError(f"{path}: no such file")
         languages = _languages(files[TRAIN], src_lang, tgt_lang)
         files = {name: _by_language(pair, languages) for name, pair in files.items()}
         data = _data_config(files, languages)
@@ -335,24 +351,33 @@ def _data_config(files: Mapping[str, FilesConfig], languages: tuple[str, str]) -
 
 
 def _languages(train: FilesConfig, src_lang: str | None, tgt_lang: str | None) -> tuple[str, str]:
-    """The languages given, or else those in the names of files or columns.
+    """The languages given, or in the names of files or columns, or that the text looks like.
 
     Raises:
-        UsageError: one is neither given nor named.
+        UsageError: one is neither given nor named, and cannot be told.
     """
-    src = src_lang or _language_of(train.src[0], train.src_column, place=0)
-    tgt = tgt_lang or _language_of(train.tgt[0], train.tgt_column, place=1)
-    if src is not None and tgt is not None:
-        return src, tgt
-    advice = []
-    if src is None:
-        advice.append("--src-lang de")
-    if tgt is None:
-        advice.append("--tgt-lang en")
-    path = train.src[0] if src is None else train.tgt[0]
-    raise UsageError(
-        f"{path}: no language in its name, such as .de; add for example {' '.join(advice)}"
-    )
+    named = {
+        "src": src_lang or _language_of(train.src[0], train.src_column, place=0),
+        "tgt": tgt_lang or _language_of(train.tgt[0], train.tgt_column, place=1),
+    }
+    unnamed = [side for side in SIDES if named[side] is None]
+    if unnamed:
+        text = ParallelText.of(train)
+        for side in unnamed:
+            lines = (text.src if side == "src" else text.tgt).lines()
+            sample = normalize(" ".join(map(decode_line, islice(lines, LANGUAGE_LINES))))
+            named[side] = likely_language(sample)
+    src = named["src"]
+    tgt = named["tgt"]
+    if src is None or tgt is None or (unnamed and src == tgt):
+        flags = {"src": "--src-lang de", "tgt": "--tgt-lang en"}
+        advice = " ".join(flags[side] for side in unnamed)
+        raise UsageError(
+            f"{train.src[0]}: its languages are neither in its name nor clear; add {advice}"
+        )
+    if unnamed:
+        log.info("the languages look like %s and %s; --src-lang and --tgt-lang set them", src, tgt)
+    return src, tgt
 
 
 def _by_language(files: FilesConfig, languages: tuple[str, str]) -> FilesConfig:

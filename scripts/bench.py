@@ -349,7 +349,7 @@ def bench_decode(args: argparse.Namespace) -> str:
     choice = EvalChoice([args.split], data=args.data)
     (test_set,) = System([args.run], DecodingOptions()).test_sets(choice)
     lines = test_set.sources[: args.lines]
-    refs = test_set.refs[: args.lines]
+    refs = test_set.refs[0][: args.lines]
     facts = machine(args)
     engines: dict[Row, Engine[Sequence[str], list[str]]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -362,7 +362,55 @@ def bench_decode(args: argparse.Namespace) -> str:
                 engine.ask(lines[:SINGLE_LINES] if row.batch == 1 else lines)
                 name = f"{row.engine} {row.precision} {row.search}, batch {row.batch}"
                 print(f"round {number}: {name}: {engine.seconds[-1]:.1f} s", file=sys.stderr)
-    return f"{facts}\n\n{decoding_table(engines, refs)}"
+        cold = cold_table(args.run, Path(folder) / "float32", lines[0], rounds=args.rounds)
+    return f"{facts}\n\n{decoding_table(engines, refs)}\n\n{cold}"
+
+
+PEER = """
+import ctranslate2, pathlib, sentencepiece, sys
+folder, line = sys.argv[1:]
+(model,) = (each for each in pathlib.Path(folder, "tokenizer").iterdir() if each.suffix == ".model")
+subwords = sentencepiece.SentencePieceProcessor(model_file=str(model))
+translator = ctranslate2.Translator(folder)
+(result,) = translator.translate_batch([subwords.encode(line, out_type=str)], beam_size=1)
+print(subwords.decode(result.hypotheses[0]))
+"""
+"""What somebody writes who has joint subwords and wants nothing but a translation."""
+
+
+STOPWATCH = """
+import resource, subprocess, sys, time
+began = time.perf_counter()
+subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
+print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+"""A process of its own, because a child's memory counts from that of its parent."""
+
+
+def cold_table(run: Path, exported: Path, line: str, *, rounds: int) -> str:
+    """What one line costs a shell: seconds from a command's start to its end, and its memory."""
+    python = sys.executable
+    translate = [python, "-m", "mt_cli", "translate", "--text", line]
+    commands = {"mt_cli translate, the run": [*translate, str(run), "--device", "cpu"]}
+    if exported.exists():
+        commands["mt_cli translate, exported"] = [*translate, str(exported), "--device", "cpu"]
+        if len(list(exported.glob("tokenizer/*.model"))) == 1:
+            commands["ten lines with ctranslate2 and sentencepiece"] = [
+                python, "-c", PEER, str(exported), line,
+            ]  # fmt: skip
+    commands["mt_cli --help"] = [python, "-m", "mt_cli", "--help"]
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    megabytes: dict[str, float] = {}
+    for _ in range(rounds):
+        for name, command in commands.items():
+            measured = subprocess.check_output([python, "-c", STOPWATCH, *command], text=True)
+            elapsed, kilobytes = measured.split()
+            seconds[name].append(float(elapsed))
+            megabytes[name] = int(kilobytes) / 1024
+    rows = []
+    for name, own in seconds.items():
+        rows.append([name, f"{statistics.median(own):.2f}", f"{megabytes[name]:.0f}"])
+    return markdown(["one line, from the command's start to its end", "seconds", "MB"], rows)
 
 
 def decoding_table(

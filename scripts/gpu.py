@@ -23,7 +23,7 @@ SAVING_S = 30
 """What a training is left to validate and to save, once its time is over."""
 GRACE_S = 20
 """What a command is given to save its state before it is killed."""
-READY_MODEL = Path("data/models/multi30k-tiny")
+READY_MODEL = Path("data/models/de-en")
 ENDED = ("finished", "early_stop")
 DESCRIBE = """
 import subprocess, sys, torch

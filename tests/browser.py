@@ -3,12 +3,14 @@
 import json
 import os
 import shutil
-import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from started import started
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium")
@@ -19,23 +21,13 @@ KEYS = {"Tab": 9, "Enter": 13}
 class Browser:
     """One tab without a window."""
 
-    def __init__(self, profile: Path) -> None:
-        # The browser reads commands from its descriptor 3 and writes answers to 4.
-        for_browser, self._commands = os.pipe()
-        self._answers, from_browser = os.pipe()
+    def __init__(self, commands: int, answers: int) -> None:
+        """Talk to the browser that reads from and writes to the other ends of these pipes."""
+        self._commands, self._answers = commands, answers
         self._buffer = b""
         self._number = 0
         self.console: list[str] = []
         """What the page has logged: errors, and what its content security policy has stopped."""
-        command = (
-            f"exec {CHROMIUM} --headless --no-sandbox --disable-gpu --disable-dev-shm-usage "
-            f"--remote-debugging-pipe --user-data-dir={profile} "
-            f"3<&{for_browser} 4>&{from_browser} </dev/null &>/dev/null"
-        )
-        bash = ["bash", "-c", command]
-        self.process = subprocess.Popen(bash, pass_fds=(for_browser, from_browser))
-        os.close(for_browser)
-        os.close(from_browser)
         self._session: str | None = None
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
@@ -101,12 +93,26 @@ class Browser:
         self.call("Input.dispatchKeyEvent", type="keyDown", **pressed, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", **pressed)
 
-    def close(self) -> None:
-        """End the browser."""
-        os.close(self._commands)
-        os.close(self._answers)
-        self.process.kill()
-        self.process.wait()
+
+@contextmanager
+def browsing(profile: Path) -> Iterator[Browser]:
+    """A browser with one tab, which ends with the block."""
+    # The browser reads commands from its descriptor 3 and writes answers to 4.
+    for_browser, commands = os.pipe()
+    answers, from_browser = os.pipe()
+    command = (
+        f"exec {CHROMIUM} --headless --no-sandbox --disable-gpu --disable-dev-shm-usage "
+        f"--remote-debugging-pipe --user-data-dir={profile} "
+        f"3<&{for_browser} 4>&{from_browser} </dev/null &>/dev/null"
+    )
+    try:
+        with started("bash", "-c", command, pass_fds=(for_browser, from_browser)):
+            os.close(for_browser)
+            os.close(from_browser)
+            yield Browser(commands, answers)
+    finally:
+        os.close(commands)
+        os.close(answers)
 
 
 IS_TOO_WIDE = "document.documentElement.scrollWidth > document.documentElement.clientWidth"

@@ -7,11 +7,17 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 
+import gc
 import signal
+import sys
+import warnings
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from started import Process, Start, started
 from workspace import Workspace, shared_workspace
 
 # The same tree gives the same answer, on a busy machine too.
@@ -35,6 +41,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--gpu-device") is None:  # the tests are those of a CPU
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Let go of what a failed test left open, or its warnings would turn the next test red."""
+    result = yield
+    if vars(sys).pop("last_value", None) is not None:
+        vars(sys).pop("last_traceback", None)
+        vars(sys).pop("last_exc", None)  # of Python 3.12 and later
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+    return result
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts processes that end with the test, passed or failed."""
+    with ExitStack() as processes:
+
+        def start_process(*command: object, **options: object) -> Process:
+            return processes.enter_context(started(*command, **options))
+
+        yield start_process
 
 
 @pytest.fixture(scope="session")

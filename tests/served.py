@@ -3,10 +3,11 @@
 import http.client
 import json
 import signal
-import subprocess
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
+from started import Process, started
 from workspace import MT_CLI, Workspace
 
 LIMIT = 300
@@ -16,17 +17,10 @@ JSON = "application/json"
 class Served:
     """A server, and what it has said."""
 
-    def __init__(self, workspace: Workspace, *options: object) -> None:
-        command = [*MT_CLI, "serve", workspace.run, "--port", 0, "--char-limit", LIMIT, *options]
-        self.process = subprocess.Popen(
-            list(map(str, command)),
-            cwd=workspace.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        self.address = self.process.stdout.readline().strip()
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        assert process.stdout is not None
+        self.address = process.stdout.readline().strip()
         self.host, self.port = self.address.removeprefix("http://").rsplit(":", 1)
 
     def connect(self) -> http.client.HTTPConnection:
@@ -58,3 +52,11 @@ class Served:
         self.process.send_signal(number)
         _, log = self.process.communicate(timeout=60)
         return self.process.returncode, log
+
+
+@contextmanager
+def serving(workspace: Workspace, *options: object) -> Iterator[Served]:
+    """A server of the workspace's run, which ends with the block."""
+    command = (*MT_CLI, "serve", workspace.run, "--port", 0, "--char-limit", LIMIT, *options)
+    with started(*command, cwd=workspace.folder) as process:
+        yield Served(process)

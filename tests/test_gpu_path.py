@@ -20,8 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import mt_cli
-from mt_cli import decoding
 from mt_cli.config.schema import DecodingConfig, Precision, TrainingConfig
+from mt_cli.decoding import search
 from mt_cli.machine.device import Runtime
 from mt_cli.model.model import TranslationModel
 from mt_cli.training import loss
@@ -35,7 +35,7 @@ PACKAGE = str(Path(mt_cli.__file__).parent)
 TABLES: tuple[dict[str, int], ...] = (
     loss.PIECE_LOGITS,
     loss.BLOCK_LOGITS,
-    decoding.STEPS_BETWEEN_CHECKS,
+    search.STEPS_BETWEEN_CHECKS,
     searcher.MAX_HYPS,
     searcher.MAX_SENTENCES,
     searcher.MAX_TOKENS,

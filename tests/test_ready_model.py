@@ -5,17 +5,18 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from workspace import READY_MODEL
 
 from mt_cli import Translator
-from mt_cli.data import corpora
+from mt_cli.data.fetch import PINS, Pin
 from mt_cli.errors import DataError
 from mt_cli.evaluation.evaluate import EvalChoice, System
 from mt_cli.machine.files import sha256_bytes
-from mt_cli.model.model import num_parameters
-from mt_cli.runs.run import STATUS, open_run, read_metrics
+from mt_cli.model.numpy_model import num_parameters
+from mt_cli.runs.metrics import read_metrics
+from mt_cli.runs.run import STATUS, open_run
 from mt_cli.translation.options import DecodingOptions
 
-MODEL = Path(__file__).resolve().parents[1] / "data" / "models" / "multi30k-tiny"
 MAX_BYTES = 6_000_000
 MAX_PARAMETERS = 3_000_000
 
@@ -23,16 +24,18 @@ MAX_PARAMETERS = 3_000_000
 def files() -> list[Path]:
     """What is in the repository, beside what evaluations have written since."""
     listed = subprocess.run(
-        ["git", "ls-files", "."], cwd=MODEL, capture_output=True, text=True, check=True
+        ["git", "ls-files", "."], cwd=READY_MODEL, capture_output=True, text=True, check=True
     )
-    return [MODEL / name for name in listed.stdout.split()]
+    return [READY_MODEL / name for name in listed.stdout.split()]
 
 
 def test_the_ready_model_is_small_and_was_trained_to_its_end() -> None:
     assert sum(path.stat().st_size for path in files()) < MAX_BYTES
-    assert num_parameters(open_run(MODEL).parameter_shapes) < MAX_PARAMETERS
-    assert open_run(MODEL).read_facts(STATUS)["state"] == "finished"
-    assert any(each["kind"] == "validation" for each in read_metrics(open_run(MODEL).metrics_path))
+    assert num_parameters(open_run(READY_MODEL).parameter_shapes) < MAX_PARAMETERS
+    assert open_run(READY_MODEL).read_facts(STATUS)["state"] == "finished"
+    assert any(
+        each["kind"] == "validation" for each in read_metrics(open_run(READY_MODEL).metrics_path)
+    )
 
 
 def test_the_ready_model_holds_no_text_of_the_corpus() -> None:
@@ -46,25 +49,24 @@ def test_the_ready_model_is_scored_on_the_corpus_own_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    system, choice = System([MODEL], DecodingOptions()), EvalChoice(["val"], data=tmp_path)
-    with pytest.raises(DataError, match="Multi30k"):
+    system, choice = System([READY_MODEL], DecodingOptions()), EvalChoice(["val"], data=tmp_path)
+    with pytest.raises(DataError, match="own files"):
         system.test_sets(EvalChoice(["val"]))
     with pytest.raises(DataError, match=r"val\.de"):
         system.test_sets(choice)
     texts = {"val.de": b"Ein Hund.\r\nEin Mann.\n", "val.en": b"A dog.\nA man.\n"}
     for name, text in texts.items():
         tmp_path.joinpath(f"{name}.gz").write_bytes(gzip.compress(text, mtime=0))
-    packed = [f"{name}.gz" for name in texts]
-    pins = {name: sha256_bytes(tmp_path.joinpath(name).read_bytes()) for name in packed}
     with pytest.raises(DataError, match=r"val\.de\.gz: sha256"):
         system.test_sets(choice)
-    monkeypatch.setattr(corpora, "SHA256", pins)
+    for name, text in texts.items():
+        monkeypatch.setitem(PINS, f"multi30k/{name}", Pin(sha256_bytes(text)))
     (test_set,) = system.test_sets(choice)
-    assert (test_set.sources, test_set.refs) == (["Ein Hund.", "Ein Mann."], ["A dog.", "A man."])
+    assert (test_set.sources, test_set.refs) == (["Ein Hund.", "Ein Mann."], [["A dog.", "A man."]])
 
 
 def test_the_ready_model_reads_text_that_nobody_tidied() -> None:
-    translator = Translator.load(MODEL, device="cpu")
+    translator = Translator.load(READY_MODEL, device="cpu")
     typed = ["mann in blauem hemd repariert ein auto", "EINE FRAU KAUFT BLUMEN AUF DEM MARKT."]
     man, woman = translator.translate(typed)
     assert {"man", "blue", "shirt"} <= set(man.lower().strip(".").split())

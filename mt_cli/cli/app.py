@@ -6,10 +6,12 @@ neither torch nor spaCy.
 
 import inspect
 import logging
+import math
 import re
 import signal
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, MappingProxyType
@@ -46,18 +48,20 @@ log = logging.getLogger(__name__)
 EXIT_CODES = """\
 Exit codes:
 
-0 done · 1 a bug · 2 wrong use or config · 3 bad data or a damaged file · 4 training diverged ·
-5 lack of memory, disk, network or device · 6 a check failed · 129 the terminal closed ·
-130 Ctrl-C · 141 the reader closed the pipe · 143 SIGTERM · 138, 140, 152 SIGUSR1, SIGUSR2, SIGXCPU
+0 done · 1 a bug · 2 wrong use or config, no such run · 3 text missing or bad, a damaged file ·
+4 training diverged · 5 lack of memory, disk, network or device · 6 a check failed ·
+129 the terminal closed · 130 Ctrl-C · 141 the reader closed the pipe · 143 SIGTERM ·
+138, 140, 152 SIGUSR1, SIGUSR2, SIGXCPU
 """
 
 
 WITH = "--with"
-"""The flag that takes all words up to the next flag."""
+NUM_WORDS = {WITH: math.inf, "--train": 2, "--val": 2, "--test": 2}
+"""Words that flags take, up to the next flag."""
 
 
 class Command(TyperCommand):
-    """A command with a flag that takes a list of words."""
+    """A command whose options are not lost where they are given twice, and may take lists."""
 
     def get_help(self, ctx: Any) -> str:  # noqa: ANN401
         """The help, without the braces and Python's types that Typer gives to arguments."""
@@ -65,14 +69,28 @@ class Command(TyperCommand):
         return re.sub(r"(?<=[A-Z.\]]) <[^>|]*>(?=\s)", lambda found: " " * len(found[0]), text)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
-        """Take the words of the command line; `--with a b` stands for `--with a --with b`."""
+        """Take the words of the command line; `--with a b` stands for `--with a --with b`.
+
+        Raises:
+            UsageError: an option that takes one value is given twice; a switch may be.
+        """
         words: list[str] = []
-        is_listed = False
+        flag = ""
+        num_left = 0.0  # words that still belong to it
         for word in args:
-            if is_listed and not word.startswith("-") and words[-1] != WITH:
-                words.append(WITH)
-            is_listed = word == WITH or (is_listed and not word.startswith("-"))
+            if word.startswith("-"):
+                flag, equals, _ = word.partition("=")
+                num_left = NUM_WORDS.get(flag, 0) - bool(equals)
+            elif num_left > 0:
+                num_left -= 1
+                if words[-1] != flag:
+                    words.append(flag)
             words.append(word)
+        _, _, given = self.make_parser(ctx).parse_args(list(words))
+        for param, times in Counter(given).items():
+            is_switch = getattr(param, "is_flag", False) and not param.secondary_opts
+            if times > 1 and not param.multiple and not is_switch:
+                ctx.fail(f"{'/'.join(param.opts + param.secondary_opts)} is given {times} times")
         return super().parse_args(ctx, words)
 
 
@@ -96,7 +114,7 @@ class Program(TyperGroup):
             code = super().main(*args, **extra)
         except TyperException as error:
             message = re.sub("^Invalid value for '([^']*)'", r"\1", error.format_message())
-            message = message.replace("Value error, ", "").rstrip(".")
+            message = " ".join(message.replace("Value error, ", "").rstrip(".").split())
             where = getattr(getattr(error, "ctx", None), "command_path", "mt-cli")
             print_stderr(f"error: {message[:1].lower()}{message[1:]}; see {where} --help")
             raise SystemExit(UsageError.exit_code) from None
@@ -169,8 +187,7 @@ def command(
             set_up_logging(is_quiet=given.pop("quiet"), is_verbose=given.pop("verbose"))
             with _error_boundary():  # here, because Typer would report Ctrl-C in its own way
                 if "settings" in own:
-                    of_flags = settings_given(given, {**flags, **rare_flags})
-                    given["settings"] = [*(given["settings"] or ()), *of_flags]
+                    given["settings"] = settings_given(given, {**flags, **rare_flags})
                 function(**given)
 
         run.__name__ = function.__name__

@@ -1,6 +1,7 @@
 """`mt-cli config`: new, show and diff."""
 
 import json
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,6 @@ from mt_cli.config.schema import FilesConfig
 from mt_cli.errors import UsageError
 from mt_cli.machine.terminal import print_result
 
-Pair = tuple[Path, Path]
 Files = tuple[Path, ...]
 group = new_app("config", "Write a config for a corpus; show or compare configs.")
 app.add_typer(group)
@@ -35,17 +35,18 @@ def new(
         ),
     ] = None,
     train: Annotated[
-        Pair | None,
+        list[Path] | None,
         typer.Option(
-            metavar="SRC TGT", help="Training pairs: files that align by line; a,b is two files."
+            metavar="SRC TGT",
+            help="Training pairs: files that align by line; again, or a,b, for more.",
         ),
     ] = None,
     val: Annotated[
-        Pair | None,
+        list[Path] | None,
         typer.Option(metavar="SRC TGT", help="Validation pairs; by default cut off training's."),
     ] = None,
     test: Annotated[
-        Pair | None,
+        list[Path] | None,
         typer.Option(metavar="SRC TGT", help="Test pairs; by default cut off training's."),
     ] = None,
     columns: Annotated[
@@ -65,7 +66,12 @@ def new(
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Config to write; stdout by default."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Config to write; by default named as the pairs, or stdout if nothing is cut off.",
+        ),
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the config, and the splits cut off before.")
@@ -75,13 +81,17 @@ def new(
 
     Vocabulary, model and training are sized to the pairs. Missing splits are cut off the training
     pairs, into files beside the config. Without files the config is for the bundled sample. Prints
-    the new file's path, or without -o the config itself.
+    the new file's path, or the config itself where no file is written.
     """
+    from mt_cli.data.readers import without_packing
     from mt_cli.new_config import new_config
 
     splits = _splits(paired or [], train, val, test, columns)
     if not splits and (columns or src_lang or tgt_lang):
         raise UsageError("--columns, --src-lang and --tgt-lang describe files; name some")
+    if file is None and "train" in splits and splits.keys() != {"train", "val", "test"}:
+        (first, *_) = splits["train"].src
+        file = Path(without_packing(first).name).with_suffix(".toml")
     text, cut_off = new_config(
         splits,
         src_lang=src_lang,
@@ -96,20 +106,24 @@ def new(
 
 def _splits(
     paired: list[Path],
-    train: Pair | None,
-    val: Pair | None,
-    test: Pair | None,
+    train: list[Path] | None,
+    val: list[Path] | None,
+    test: list[Path] | None,
     columns: str | None,
 ) -> dict[str, FilesConfig]:
     """The files of each split that the flags name."""
     from mt_cli.data.readers import named_kind
 
     sides: dict[str, tuple[Files, Files]] = {}
-    for name, pair in (("train", train), ("val", val), ("test", test)):
-        if pair is not None:
-            src, tgt = pair
-            sides[name] = (_side(src), _side(tgt))
-    if paired and train is not None:
+    for name, pairs in (("train", train), ("val", val), ("test", test)):
+        if not pairs:
+            continue
+        if len(pairs) % 2:
+            raise UsageError(f"--{name} takes two each time, SRC TGT; {pairs[-1]} is alone")
+        src_files = tuple(chain.from_iterable(map(_side, pairs[::2])))
+        tgt_files = tuple(chain.from_iterable(map(_side, pairs[1::2])))
+        sides[name] = (src_files, tgt_files)
+    if paired and train:
         raise UsageError("training pairs are named by --train or by FILE; give one of them")
     have_both_sides = columns is not None or any(map(named_kind, paired))
     for path in paired if have_both_sides and columns is None else ():

@@ -121,22 +121,29 @@ def compare(
     noise: Noise = None,
     checkpoint: Checkpoint = "best",
     examples: Annotated[
-        int,
+        int | None,
         typer.Option(
-            "--examples", min=0, metavar="N", help="Sentences shown of those that changed most."
+            "--examples",
+            min=0,
+            metavar="N",
+            help="Sentences shown of those that changed most, 10 by default.",
         ),
-    ] = 10,
+    ] = None,
 ) -> None:
     """Test whether one system is better than another, and show where.
 
     Prints the p-values of each metric and the sentences that changed most. With --with, several
     trainings of each are compared: means, standard deviations, and a test over the trainings.
     """
+    if others and examples is not None:
+        raise UsageError("--examples shows sentences of two systems; --with compares trainings")
     options = decoding_options(settings, checkpoint)
     choice = test_set_choice(split, src, ref, data, noise)
     from mt_cli.runs.run import check_is_there
 
     for path in (*systems, *(others or ())):
+        if not path.exists() and (ref or not path.parent.is_dir()):
+            raise UsageError(f"{path}: neither a run folder nor a file of translations")
         if not path.exists():
             check_is_there(path)
     from mt_cli.evaluation.compare import compare_groups, compare_systems
@@ -146,11 +153,12 @@ def compare(
         text = "\n\n".join(map(_group_text, groups.values()))
         print_result(text, {"splits": groups}, as_json=as_json)
         return
+    num_examples = 10 if examples is None else examples
     comparisons = compare_systems(systems, options, choice)
     parts = []
     for comparison in comparisons.values():
         for system in comparison.systems:
-            parts.append("\n".join(_details(comparison, system, examples=examples)))
+            parts.append("\n".join(_details(comparison, system, examples=num_examples)))
     print_result("\n\n".join(parts), {"splits": comparisons}, as_json=as_json)
 
 
@@ -246,9 +254,9 @@ def score(
     options = decoding_options(settings, checkpoint)
     from mt_cli.data.readers import check_aligned
     from mt_cli.runs.run import open_models
+    from mt_cli.translation.numpy_engine import load_engine
     from mt_cli.translation.scorer import score_pairs
     from mt_cli.translation.streams import LINES_TOGETHER, line_chunks, open_source
-    from mt_cli.translation.translator import load_engine
 
     if src == tgt == "-":
         raise UsageError("--src and --tgt cannot both be stdin; name a file for one")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -40,7 +40,7 @@ OptionalModelPaths = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="[RUN]...",
-        help="A run folder, an exported model, or multi30k-tiny, which comes along; several form "
+        help="A run folder, an exported model, or de-en, which comes along; several form "
         "an ensemble.",
     ),
 ]
@@ -60,7 +60,10 @@ Sources = Annotated[
     Path | None, typer.Option("--src", metavar="FILE", help="Sources of your own, with --ref.")
 ]
 References = Annotated[
-    Path | None, typer.Option("--ref", metavar="FILE", help="Their references, line by line.")
+    list[Path] | None,
+    typer.Option(
+        "--ref", metavar="FILE", help="Their references, line by line; again for further ones."
+    ),
 ]
 TestSetData = Annotated[
     Path | None,
@@ -76,7 +79,7 @@ Noise = Annotated[
         "--noise",
         metavar="KINDS",
         help="Score each test set also with noise in its sources: all, or some of lower, "
-        "capitals, title, accents, typos, punctuation, mixed, join, with commas.",
+        "capitals, title, accents, typos, punctuation, numbers, mixed, join, with commas.",
     ),
 ]
 
@@ -84,14 +87,14 @@ Noise = Annotated[
 def test_set_choice(
     split: Sequence[str] | None,
     src: Path | None,
-    ref: Path | None,
+    ref: Sequence[Path] | None,
     data: Path | None,
     noise: Sequence[str] | None,
 ) -> "EvalChoice":
     """The test sets that these flags choose."""
     from mt_cli.evaluation.evaluate import EvalChoice
 
-    return EvalChoice.of(split or (), src, ref, data, ",".join(noise or ()) or ())
+    return EvalChoice.of(split or (), src, ref or (), data, ",".join(noise or ()) or ())
 
 
 # Flags that stand for a key: the key, what follows the flag, and perhaps the value it gives
@@ -159,20 +162,33 @@ def setting_parameter(metavar: str) -> Parameter:
 
 
 def settings_given(given: dict[str, object], table: FlagTable) -> list[str]:
-    """The settings, as `--set` takes them, of the flags of `table`, taken out of `given`."""
-    settings: list[str] = []
+    """The settings of `--set` and of the flags of `table`, which are taken out of `given`.
+
+    A flag counts before `--set`.
+
+    Raises:
+        UsageError: a key is set twice by `--set`, or by two switches.
+    """
+    settings: dict[str, str] = {}
     for flag, (key, metavar) in table.items():
         value = given.pop(flag.strip("-").replace("-", "_"))
         if metavar.startswith("="):
-            if value and not any(each.startswith(f"{key}=") for each in settings):
-                settings.append(f"{key}{metavar}")
+            if value and key in settings:
+                raise UsageError(f"{flag} contradicts another flag for {key}; give one of them")
+            if value:
+                settings[key] = f"{key}{metavar}"
         elif value is not None:
             # A path stays text, whatever it looks like.
             is_path = metavar in ("RUN", "FILE")
             text = json.dumps(value, ensure_ascii=False) if is_path else value
-            settings = [each for each in settings if not each.startswith(f"{key}=")]
-            settings.append(f"{key}={text}")
-    return settings
+            settings[key] = f"{key}={text}"
+    of_set: dict[str, str] = {}
+    for setting in cast("list[str] | None", given["settings"]) or ():
+        key = ".".join(parse_setting(setting)[0])
+        if key in of_set:
+            raise UsageError(f"--set {key} is given twice: {of_set[key]!r} and {setting!r}")
+        of_set[key] = setting
+    return [*(each for key, each in of_set.items() if key not in settings), *settings.values()]
 
 
 def _help_of(path: str) -> str:

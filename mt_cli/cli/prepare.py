@@ -21,14 +21,17 @@ log = logging.getLogger(__name__)
     "prepare configs/multi30k-tiny.toml --from downloads",
     "prepare mine.toml --set data.filter.max_ratio=3",
     "prepare large.toml --shard 3/16",
+    "prepare large.toml --append",
 )
 def prepare(
     config: ConfigPath,
     settings: list[str],
     as_json: bool,
-    source: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="DIR", help="Folder that holds the corpus files already."),
+    sources: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from", metavar="DIR", help="Folder with files of the corpus; give it once for each."
+        ),
     ] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Use no network.")] = False,
     force: Annotated[
@@ -39,7 +42,8 @@ def prepare(
         ),
     ] = False,
     workers: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Processes, 16 at most; 0 chooses by size.")
+        int,
+        typer.Option(min=0, max=16, metavar="N", help="Processes, 16 at most; 0 chooses by size."),
     ] = 0,
     shard: Annotated[
         str | None,
@@ -50,6 +54,12 @@ def prepare(
     join: Annotated[
         bool, typer.Option("--join", help="Join all shards, which are prepared, into one corpus.")
     ] = False,
+    append: Annotated[
+        bool,
+        typer.Option(
+            "--append", help="Prepare files that no shard has as one shard more, and join."
+        ),
+    ] = False,
 ) -> None:
     """Get, clean and encode a corpus.
 
@@ -57,21 +67,26 @@ def prepare(
     Prints the prepared folder's path; with --json, the report on the corpus too.
     """
     loaded = load_config(config, settings)
-    from mt_cli.data.corpora import MadeFiles
+    from mt_cli.data.corpora import MadeFiles, changed_files
     from mt_cli.data.prepare import prepare_corpus
-    from mt_cli.data.shards import Shard, first_tokenizers, join_shards
+    from mt_cli.data.shards import Shard, appended_shard, first_tokenizers, join_shards
     from mt_cli.runs.run import run_with_tokenizer, runs_trained_on
 
+    if append and (shard or join or sources or offline or force):
+        raise UsageError("--append takes no --shard, --join, --from, --offline, --force")
     folder = prepared_dir(config)
     needed_by = runs_trained_on(folder)
+    part = None if shard is None else Shard.parse(shard)
+    if append:
+        part = appended_shard(folder)
+        join = not changed_files(loaded.data, part.others, since=0)  # nothing is left to prepare
     if join:
-        if shard or source or offline or workers:
+        if shard or sources or offline or workers:
             raise UsageError("--join reads no corpus: no --shard, --from, --offline, --workers")
         report, is_new = join_shards(loaded, folder, force=force, needed_by=needed_by)
     else:
         parent = run_with_tokenizer(loaded)
         tokenizers = None if parent is None else parent.tokenizers
-        part = None if shard is None else Shard.parse(shard)
         if part is not None:
             tokenizers = tokenizers or first_tokenizers(loaded, folder, part)
             folder /= part.name
@@ -82,13 +97,13 @@ def prepare(
                 return {}
             from mt_cli.translation.back_translation import make_pairs  # which imports torch
 
-            return make_pairs(loaded, source=source, offline=offline)
+            return make_pairs(loaded, sources=sources or (), offline=offline)
 
         report, is_new = prepare_corpus(
             loaded,
             out=folder,
             given=tokenizers,
-            source=source,
+            sources=sources or (),
             offline=offline,
             force=force,
             workers=workers,
@@ -96,9 +111,14 @@ def prepare(
             make_pairs=made,
             shard=part,
         )
+    if append and not join:
+        folder = prepared_dir(config)
+        report, is_new = join_shards(loaded, folder, needed_by=needed_by)
+    for terms in loaded.data.terms if is_new else ():
+        log.info("%s", terms)
     if not is_new:
         words: list[object] = ["--join"] if join else []
-        if source is not None:
+        for source in sources or ():
             words += ["--from", source]
         if shard is not None:
             words += ["--shard", shard]

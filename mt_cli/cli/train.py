@@ -58,7 +58,9 @@ def train(
     time_limit: Annotated[
         str | None,
         typer.Option(
-            "--time-limit", metavar="TIME", help="Stop, saved, after 90s, 10m, 1h30m or 00:10:00."
+            "--time-limit",
+            metavar="TIME",
+            help="Stop, saved, after 90 (seconds), 10m, 1h30m or 00:10:00.",
         ),
     ] = None,
     validate: Annotated[
@@ -81,7 +83,7 @@ def train(
         raise UsageError("--no-validate is an option of --time-limit; give that too")
     time_limit_s = None if time_limit is None else parse_duration(time_limit)
     loaded = load_config(config, settings)
-    from mt_cli.data.prepared import shards_in
+    from mt_cli.data.prepared import SHARD, shards_in
     from mt_cli.runs.run import STATUS, open_run
     from mt_cli.training.train import train_run
 
@@ -109,8 +111,14 @@ def train(
             config_path=config,
         )
     except PreparedDataError as error:
-        join = ["--join"] if shards_in(data or prepared_dir(config)) else []
-        raise DataError(f"{error}; run: {prepare_command(config, settings, *join)}") from error
+        flags = ["--join"] if shards_in(data or prepared_dir(config)) else []
+        damaged = SHARD.search(str(error))
+        if damaged is not None and damaged[2] is not None:
+            flags = ["--shard", "/".join(damaged.groups())]
+        hint = f"{error}; run: {prepare_command(config, settings, *flags)}"
+        if data is not None and data != prepared_dir(config):
+            hint += f", which writes to {prepared_dir(config)}; then put that in place of {data}"
+        raise DataError(hint) from error
     except StoppedError as error:
         raise StoppedError(f"{error}: {again}", signal_number=error.signal_number) from error
     if trained is None:

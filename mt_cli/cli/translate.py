@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @command(
     app,
-    "translate multi30k-tiny --text 'Ein Hund rennt durch den Schnee.'",
+    "translate de-en --text 'Ein Hund rennt durch den Schnee.'",
     "translate runs/sample -i german.txt -o english.txt",
     "translate runs/sample < german.txt --n-best 3 --beam-size 5",
     flags=DECODING_FLAGS,
@@ -36,15 +38,16 @@ def translate(
     settings: list[str],
     as_json: bool,
     runs: OptionalModelPaths = None,
-    source: Annotated[
-        str, typer.Option("-i", "--input", metavar="FILE", help="Lines to translate; - is stdin.")
-    ] = "-",
+    sources: Annotated[
+        list[str] | None,
+        typer.Option("-i", "--input", metavar="FILE", help="Lines to translate; - is stdin."),
+    ] = None,
     target: Annotated[
         str,
         typer.Option("-o", "--output", metavar="FILE", help="Where translations go; - is stdout."),
     ] = "-",
-    text: Annotated[
-        str | None,
+    texts: Annotated[
+        list[str] | None,
         typer.Option("--text", metavar="TEXT", help="Text to translate in place of a file."),
     ] = None,
     prefix: Annotated[
@@ -69,34 +72,44 @@ def translate(
     object that holds all N. Without -i and --text, lines are read from stdin; Ctrl-D ends them.
     """
     options = decoding_options(settings, checkpoint)
-    if text is not None and source != "-":
+    if texts and sources:
         raise UsageError("give either --text or --input, not both")
     from mt_cli.runs.run import check_is_there, models_named, open_models
 
     folders = models_named(runs or [])
     for folder in folders:
         check_is_there(folder)
-    from mt_cli.translation.result import warnings_of
+    from mt_cli.translation.result import MAX_LINES, unlike_training, warnings_of
     from mt_cli.translation.streams import count_lines, open_source, open_target, portions
     from mt_cli.translation.translator import Translator
 
     models = open_models(folders)
-    with open_source(source, text=text) as lines_in, open_target(target) as lines_out:
+    with ExitStack() as stack:
+        if texts:
+            files = [stack.enter_context(open_source("-", text="\n".join(texts)))]
+        else:
+            files = [stack.enter_context(open_source(name)) for name in sources or ("-",)]
+        lines_out = stack.enter_context(open_target(target))
         translator = Translator.of_models(models, options)
-        is_typed = lines_in.isatty()
+        is_typed = any(file.isatty() for file in files)
         if is_typed:
             lang = models[0].config.data.src_lang
             log.info("type a sentence (%s) and press Enter; Ctrl-D ends", lang)
         # If lines are typed or shown, the translations themselves show the progress.
         has_no_bar = is_typed or lines_out.isatty()
-        total = count_lines(lines_in)
+        counts = [count_lines(file) for file in files]
+        total = None if None in counts else sum(filter(None, counts))
+        for_gpu = translator.engine.device == "cuda"
+        read = chain.from_iterable(portions(file, for_gpu=for_gpu) for file in files)
 
         def written() -> "Iterator[Translation]":
             """The best translation of each line, after it has been written."""
+            unlike = None
+            latest: list[str] = []
             with progress_shown(
                 "translating", unit="lines", total=total, is_hidden=has_no_bar
             ) as on_progress:
-                for lines in portions(lines_in, for_gpu=translator.engine.device == "cuda"):
+                for lines in read:
                     found = translator.translate_n_best(
                         lines,
                         n_best=n_best,
@@ -114,6 +127,10 @@ def translate(
                             text += _as_text(of_line, with_score, with_alignment)
                     lines_out.write(text.encode())
                     yield from (of_line[0] for of_line in found)
+                    latest = [*latest, *lines][-MAX_LINES:]
+                    if unlike is None:
+                        unlike = unlike_training(latest, models[0])
+                        log_warnings([unlike] if unlike else [])
 
         if is_typed:  # each line is told what is wrong with it
             for result in written():

@@ -159,7 +159,7 @@ def parse_config(
     try:
         return Config.model_validate(merged)
     except ValidationError as error:
-        where = f"{origin} with --set {' '.join(overrides)}" if overrides else origin
+        where = f"{origin} with the command line's settings" if overrides else origin
         problems = "\n".join(f"  {problem}" for problem in explain(error))
         raise ConfigError(f"{where}: the config cannot be used\n{problems}") from error
 

@@ -5,6 +5,7 @@ A section is a frozen table that knows no other keys. Rules between keys stand i
 
 import json
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
@@ -17,6 +18,8 @@ from pydantic import (
     PlainSerializer,
     model_validator,
 )
+
+from mt_cli.config.pinned import as_corpora, parallel_splits, pinned_problems, terms_of
 
 TRAIN = "train"
 VAL = "val"
@@ -39,7 +42,12 @@ class Section(BaseModel):
     """One table of the file: frozen, strict, and closed to unknown keys."""
 
     model_config = ConfigDict(
-        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        defer_build=True,  # no --help needs a validator
     )
 
     @model_validator(mode="after")
@@ -93,8 +101,8 @@ def _check_utf8(path: Path) -> Path:
     return path
 
 
-def _as_one_or_list(paths: tuple[Path, ...]) -> str | list[str]:
-    return str(paths[0]) if len(paths) == 1 else [str(path) for path in paths]
+def _as_one_or_list(values: tuple[object, ...]) -> str | list[str]:
+    return str(values[0]) if len(values) == 1 else [str(value) for value in values]
 
 
 SplitName = Annotated[str, Field(pattern=SPLIT_PATTERN)]
@@ -109,7 +117,16 @@ FilePaths = Annotated[
     BeforeValidator(_as_paths),
     PlainSerializer(_as_one_or_list, when_used="json"),
 ]
-"""A path, or a list of them."""
+"""A path, or a list of them. `multi30k:train` stands for a split of a pinned corpus in the side's
+language, `multi30k:train.en` for its English.
+"""
+Corpora = Annotated[
+    tuple[str, ...],
+    Field(strict=False),
+    BeforeValidator(as_corpora),
+    PlainSerializer(_as_one_or_list, when_used="json"),
+]
+"""The name of a corpus, or a list of those that are pinned."""
 Column = Annotated[int | str, BeforeValidator(_check_number_or_name)]
 """A column's number, from 1, or its name."""
 Splits = Annotated[tuple[SplitName, ...], Field(strict=False)]
@@ -187,6 +204,9 @@ class FilesConfig(ColumnsConfig):
     tgt: FilePaths
     """Target text, line by line the translation of `src`; the same file, if it has both sides."""
 
+    def _problems(self) -> Iterator[str]:
+        yield from pinned_problems([self.src, self.tgt])
+
 
 class MorePairsConfig(ColumnsConfig):
     """Training pairs beside the corpus's own.
@@ -199,8 +219,6 @@ class MorePairsConfig(ColumnsConfig):
     """Source text, as in [data.files.NAME]; not set where a run makes it."""
     tgt: FilePaths | None = None
     """Target text; not set where a run makes it."""
-    captions: Side | None = None
-    """The side whose text is Multi30k's captions (task 2), in place of files."""
     translate_with: FilePath | None = None
     """The run that makes the other side; it must translate in that direction."""
     translate_by: TranslateBy = "greedy"
@@ -211,19 +229,15 @@ class MorePairsConfig(ColumnsConfig):
     @property
     def given_side(self) -> Side:
         """The side whose text is there, where a run makes the other."""
-        return self.captions or ("tgt" if self.src is None else "src")
+        return "tgt" if self.src is None else "src"
 
     def _problems(self) -> Iterator[str]:
-        given = [each for each in (self.src, self.tgt, self.captions) if each is not None]
-        if self.translate_with is None and (self.src is None or self.tgt is None or self.captions):
-            yield (
-                "needs src and tgt; or one of src, tgt and captions, "
-                "and translate_with for the other side"
-            )
+        given = [paths for paths in (self.src, self.tgt) if paths is not None]
+        if self.translate_with is None and len(given) < len(SIDES):
+            yield "needs src and tgt; or one of them, and translate_with for the other side"
         elif self.translate_with is not None and len(given) != 1:
-            yield (
-                "translate_with makes one side; name the text of the other as src, tgt or captions"
-            )
+            yield "translate_with makes one side; name the text of the other, as src or as tgt"
+        yield from pinned_problems(given)
 
 
 class FilterConfig(Section):
@@ -268,8 +282,11 @@ class AugmentConfig(Section):
 class DataConfig(Section):
     """`[data]`: which sentences, and which of them train."""
 
-    corpus: Literal["sample", "multi30k", "files"] = "sample"
-    """`sample` comes with the program, `multi30k` is fetched, `files` are your own."""
+    corpus: Corpora = ("sample",)
+    """`sample` comes with the program; `multi30k`, `tatoeba` and `manythings` are downloaded;
+    `files` are your own. A list such as `["multi30k", "tatoeba"]` puts the splits of one name
+    together.
+    """
     splits: Splits = ("train", "val", "test")
     """Splits to prepare: `train` and `val` are needed, the others are test sets."""
     files: dict[SplitName, FilesConfig] = Field(default_factory=dict)
@@ -289,26 +306,51 @@ class DataConfig(Section):
     max_len: int = Field(default=128, ge=1, le=MAX_LENGTH)
     """Training pairs with a side of more tokens are dropped; other splits keep every line."""
 
+    @property
+    def is_files(self) -> bool:
+        """Whether every split names its files."""
+        return self.corpus == ("files",)
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the splits are those of pinned corpora."""
+        return not {"sample", "files"}.intersection(self.corpus)
+
+    @property
+    def terms(self) -> list[str]:
+        """Whose text it is and what its licence is: a sentence for each pinned corpus."""
+        named: list[FilesConfig | MorePairsConfig] = list(self.files.values())
+        named += self.more.values()
+        paths = chain.from_iterable((*(each.src or ()), *(each.tgt or ())) for each in named)
+        return terms_of(self.corpus, paths)
+
+    def lang(self, side: Side) -> Language:
+        """The language of this side."""
+        return self.src_lang if side == "src" else self.tgt_lang
+
     def _problems(self) -> Iterator[str]:
         missing = [name for name in (TRAIN, VAL) if name not in self.splits]
         if missing:
             yield f"splits must name {' and '.join(missing)}, found {list(self.splits)}"
         if len(set(self.splits)) < len(self.splits):
             yield f"splits must differ, found {list(self.splits)}"
-        if self.corpus == "files":
+        if self.is_files:
             for name in dict.fromkeys(self.splits):
                 if name not in self.files:
                     yield f"corpus 'files' needs a [data.files.{name}] table with src and tgt"
         elif self.files:
-            yield f"[data.files] belongs to corpus 'files', but the corpus is '{self.corpus}'"
+            named = " and ".join(self.corpus)
+            yield f"[data.files] belongs to corpus 'files', but the corpus is '{named}'"
+        if self.is_pinned:
+            known = parallel_splits(self.corpus)
+            for name in self.splits:
+                if name not in known:
+                    yield f"splits: no '{name}' in {list(self.corpus)}, only {', '.join(known)}"
         for name in self.augment.parts:
             if name != TRAIN and name not in self.more:
                 yield f"augment.parts names '{name}', but there is no [data.more.{name}]"
         if AUGMENT.removeprefix(MORE) in self.more:
             yield f"more.{AUGMENT.removeprefix(MORE)}: the name stands for [data.augment]"
-        for name, more in self.more.items():
-            if more.captions is not None and self.corpus != "multi30k":
-                yield f"more.{name}.captions are those of corpus 'multi30k', found '{self.corpus}'"
 
 
 class TokenizerConfig(Section):
@@ -326,6 +368,8 @@ class TokenizerConfig(Section):
     """Words seen fewer times in (at most 500,000) training pairs become `<unk>` (`spacy` only)."""
     joint: bool = True
     """One vocabulary for both sides, which lets `model.tie` be `all`."""
+    split_digits: bool = False
+    """Make every digit a subword, so that a model copies numbers that it has never seen."""
     from_run: FilePath | None = None
     """Use this run's tokenizer and learn none; `training.init_from` on other data needs it."""
 
@@ -518,7 +562,7 @@ class RuntimeConfig(Section):
     track: TrackerName = "none"
     """Experiment tracker that gets the curves too: `tensorboard` (files in the run folder),
     `trackio` (on this machine) or `wandb` (Weights & Biases). Each is a package: `pip install
-    'mt_cli[trackio]'`.
+    '.[trackio]'`.
     """
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Seed of everything that is random."""

@@ -51,6 +51,8 @@ MIN_TEXT = 20
 """Characters of a line without which its language cannot be told."""
 MIN_CORRELATION = 0.25
 """Of both sides' lengths. Real translations have 0.6 and more, shuffled ones about 0."""
+MIN_SPREAD = 0.2
+"""Standard deviation of a side's lengths over their mean, below which they tell nothing."""
 NUM_WINDOWS = 8
 """Parts of a file whose lengths are compared apart, which finds lines that shift from one on."""
 LANGUAGE_TEXT = 20_000
@@ -243,8 +245,8 @@ def numbers_in(text: str) -> list[int]:
 
 
 def _correlation(lengths: NDArray[np.float64]) -> float:
-    """Pearson's, of the two columns (N, 2); 1 where all lengths of a side are equal."""
-    if not lengths.std(0).all():
+    """Pearson's, of the two columns (N, 2); 1 where the lengths of a side are about equal."""
+    if (lengths.std(0) < MIN_SPREAD * lengths.mean(0)).any():
         return 1.0
     src, tgt = lengths.T
     return float(((src - src.mean()) * (tgt - tgt.mean())).mean() / src.std() / tgt.std())

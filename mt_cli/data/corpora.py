@@ -1,21 +1,14 @@
-"""Corpora: find, fetch and check the files that a config names, and read pairs of raw lines.
+"""Corpora: find and check the files that a config names, and read pairs of raw lines."""
 
-Multi30k carries no licence file, so it is downloaded and never redistributed.
-"""
-
-import http.client
-import logging
 import re
-import time
-import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Protocol
 
 from mt_cli.config.load import shipped
+from mt_cli.config.pinned import PINNED, PinnedText, pinned_text
 from mt_cli.config.schema import (
     MORE,
     SIDES,
@@ -26,6 +19,7 @@ from mt_cli.config.schema import (
     MorePairsConfig,
     Side,
 )
+from mt_cli.data.fetch import PINS, found_in, missing_in, pinned_names, pinned_paths
 from mt_cli.data.readers import (
     kind_of,
     named_kind,
@@ -34,83 +28,11 @@ from mt_cli.data.readers import (
     text_lines,
     tmx_texts,
 )
-from mt_cli.errors import ConfigError, DataError, ResourceError, UsageError
-from mt_cli.machine.files import sha256_bytes, sha256_file, write_atomically
+from mt_cli.errors import ConfigError, DataError, UsageError
+from mt_cli.machine.files import sha256_file
 
-log = logging.getLogger(__name__)
-
-DOWNLOADS = Path("data/raw/multi30k")
-COMMIT = "a3d2e0d"
-REPOSITORY = f"https://raw.githubusercontent.com/multi30k/dataset/{COMMIT}/data"
-BASE_URL = f"{REPOSITORY}/task1/raw"
-CAPTIONS_URL = f"{REPOSITORY}/task2/raw"
-ATTEMPTS = 3
-TIMEOUT_S = 30.0
-"""Longest silence of the server."""
-BACKOFF_S = 1.0
-"""Wait before the second attempt; it doubles before each further one."""
-SUMS = resources.files(__package__).joinpath("multi30k.sha256").read_text().splitlines()
-SHA256 = {name: digest for digest, name in map(str.split, SUMS)}
-"""Of Multi30k's files by name, as served (`.gz`) or unpacked; `train.1` to `train.5` are captions.
-"""
-MAX_FILE_BYTES = 1 << 20
-"""Larger than any of them."""
-
-
-def fetch_missing(names: Iterable[Path], base_url: str, *, offline: bool) -> None:
-    """Download the files `names` that are not there yet."""
-    paths = [DOWNLOADS / f"{name}.gz" for name in names]
-    missing = [path for path in paths if not path.is_file()]
-    if missing and offline:
-        raise ResourceError(
-            f"--offline, but in {DOWNLOADS} is no {missing[0].name}; or name a folder with --from"
-        )
-    for path in missing:
-        url = f"{base_url}/{path.name}"
-        log.info("fetching %s", url)
-        download(url, path, sha256=SHA256[path.name], max_bytes=MAX_FILE_BYTES)
-
-
-def check_pin(path: Path) -> None:
-    """Refuse a file of Multi30k, plain or gzipped, that is not as published."""
-    if path.name not in SHA256:
-        raise DataError(f"{path}: only {path.name}.gz can be verified; put that there instead")
-    found = sha256_file(path)
-    if found != SHA256[path.name]:
-        raise DataError(f"{path}: sha256 {found} found, {SHA256[path.name]} expected; get it anew")
-
-
-def download(
-    url: str, path: Path, *, sha256: str, max_bytes: int, backoff_s: float = BACKOFF_S
-) -> None:
-    """Fetch `url` into `path`, which appears only when the hash is right.
-
-    Raises:
-        ResourceError: the network or the server fails, `ATTEMPTS` times.
-        DataError: the server sends a file with another hash, or of more than `max_bytes` bytes.
-    """
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
-                data = response.read(max_bytes + 1)
-                if len(data) <= max_bytes and response.length:  # fewer came than were announced
-                    raise http.client.IncompleteRead(data, response.length)
-        except (http.client.HTTPException, OSError, ValueError) as error:  # URLError is an OSError
-            reason = str(getattr(error, "reason", None) or error or type(error).__name__)[:200]
-        else:
-            break
-        log.warning("attempt %d of %d: %s: %s", attempt, ATTEMPTS, url, reason)
-        if attempt == ATTEMPTS:
-            raise ResourceError(
-                f"{url}: cannot be fetched: {reason}; or name a folder of the files with --from"
-            )
-        time.sleep(backoff_s * 2 ** (attempt - 1))
-    found = sha256_bytes(data)
-    if found != sha256:
-        raise DataError(f"{url}: sha256 {found} found, {sha256} expected")
-    write_atomically(path, data)
-
-
+SAMPLE = Path("sample:")
+"""Stands for the folder of the sample's files."""
 WILDCARD = re.compile(r"\*+|\?|\[[^]]+\]")
 SHOWN_FILES = 3
 """Of a side, in messages."""
@@ -278,98 +200,108 @@ def is_trained_on(name: str) -> bool:
 def find_corpus(
     config: DataConfig,
     *,
-    source: Path | None = None,
+    sources: Sequence[Path] = (),
     offline: bool = False,
     made: MadeFiles | None = None,
 ) -> Corpus:
     """The files of every split that `config` names; where they are pinned, they are verified.
 
-    `source` is a folder that holds them. Without it, Multi30k is read from `DOWNLOADS`, or fetched
-    into it. Pairs that a run translates are there only if they are `made`.
+    `sources` are folders that hold the files of the sample or of pinned corpora, which otherwise
+    come with the program or are downloaded. Pairs that a run translates are there only if they are
+    `made`.
 
     Raises:
-        UsageError: `source` is given for files that the config names.
-        ConfigError: the corpus has no such split or language.
+        UsageError: there are `sources`, but only files that the config names.
+        ConfigError: a corpus has no such split or language.
         DataError: a file is missing, or is not the pinned one.
         ResourceError: files have to be fetched and cannot be.
     """
-    if config.corpus == "files" and source is not None:
-        raise UsageError("--from is for corpus sample or multi30k; [data.files] names your files")
-    named = _named_files(config)
-    more = _more_pairs(config, made or {})
-    check_exist(files_of(more).values())
-    if config.corpus == "multi30k" and source is None:
-        fetch_missing(files_of(named).values(), BASE_URL, offline=offline)
-    homes = {"files": Path(), "multi30k": DOWNLOADS, "sample": shipped("data/sample")}
-    folder = source or homes[config.corpus]
+    named = {**_named_files(config), **_more_pairs(config, made or {})}
+    if sources and config.is_files and not any(map(pinned_text, files_of(named).values())):
+        raise UsageError("--from is for corpora that are not yours; [data.files] names your files")
+    corpus = {}
+    for split, text in named.items():
+        src = _found(text.src, config, sources, offline=offline)
+        tgt = _found(text.tgt, config, sources, offline=offline)
+        corpus[split] = ParallelText(src, tgt)
+    check_exist(files_of(corpus).values())
+    named_by_user: list[FilesConfig | MorePairsConfig] = list(config.files.values())
+    for files in (*named_by_user, *config.more.values()):
+        if files.src is not None and files.tgt is not None:
+            check_match(files.src, files.tgt)
+    return corpus
 
-    def find(text: SideFiles) -> SideFiles:
-        if config.corpus == "files":
-            return text
-        (name,) = text.paths
-        for path in (folder / f"{name}.gz", folder / name):
-            if path.is_file():
-                return replace(text, paths=(path,))
-        return replace(text, paths=(folder / f"{name}[.gz]",))
 
-    own = {split: ParallelText(find(pair.src), find(pair.tgt)) for split, pair in named.items()}
-    check_exist(files_of(own).values())
-    for files in config.files.values():
-        check_match(files.src, files.tgt)
-    for each in config.more.values():
-        if each.src is not None and each.tgt is not None:
-            check_match(each.src, each.tgt)
-    if config.corpus == "multi30k":
-        for path in files_of(own).values():
-            check_pin(path)
-    return {**own, **more}
+def _found(
+    text: SideFiles, config: DataConfig, sources: Sequence[Path], *, offline: bool
+) -> SideFiles:
+    """`text` with files in place of names of the sample's and of pinned texts."""
+    paths: list[Path] = []
+    for path in text.paths:
+        pinned = pinned_of(path, config.lang(text.side))
+        if pinned is not None:
+            paths += pinned_paths(pinned, sources=sources, offline=offline)
+        elif config.corpus == ("sample",) and path.parent == SAMPLE:
+            folders = sources or [shipped("data/sample")]
+            place = found_in(folders, path.name)
+            if place is None:
+                raise DataError(missing_in(folders, path.name))
+            paths.append(place)
+        else:
+            paths.append(path)
+    return replace(text, paths=tuple(paths))
 
 
 def monolingual_text(
-    config: DataConfig, name: str, *, source: Path | None = None, offline: bool = False
+    config: DataConfig, name: str, *, sources: Sequence[Path] = (), offline: bool = False
 ) -> SideFiles:
     """The text of `[data.more.NAME]` of which a run makes the other side.
 
     Raises:
+        ConfigError: a pinned corpus has no such text.
         DataError: a file is missing, or is not the pinned one.
-        ResourceError: captions have to be fetched and cannot be.
+        ResourceError: files have to be fetched and cannot be.
     """
     more = config.more[name]
     side = more.given_side
-    if more.captions is None:
-        paths = more.src if side == "src" else more.tgt
-        column = more.src_column if side == "src" else more.tgt_column
-        assert paths is not None
-        paths = matching(paths)
-        check_exist(paths)
-        return SideFiles(paths, column, side)
-    lang = config.src_lang if side == "src" else config.tgt_lang
-    names = [Path(f"train.{number}.{lang}") for number in range(1, 6)]
-    if f"{names[0]}.gz" not in SHA256:
-        raise ConfigError(f"data.more.{name}.captions: multi30k has none in '{lang}'")
-    if source is None:
-        fetch_missing(names, CAPTIONS_URL, offline=offline)
-    paths = tuple((source or DOWNLOADS) / f"{name}.gz" for name in names)
-    check_exist(paths)
-    for path in paths:
-        check_pin(path)
-    return SideFiles(paths, None, side)
+    given = more.src if side == "src" else more.tgt
+    column = more.src_column if side == "src" else more.tgt_column
+    assert given is not None
+    text = _found(SideFiles(matching(given), column, side), config, sources, offline=offline)
+    check_exist(text.paths)
+    return text
 
 
 def pinned_hashes(config: DataConfig, made: MadeFiles) -> dict[str, str] | None:
-    """The known sha256 of each file, by `<split>.<side>`; None if the corpus is not pinned.
+    """The known sha256 of each file, by `<split>.<side>`; None if a split's files are not pinned.
 
-    It needs none of the corpus's own files. A plain file has the hash of the gzipped one, so that
-    both count as the same.
+    Pinned files need not be there for it; of pairs that the config adds, the others are read.
     """
-    if config.corpus != "multi30k":
+    named = _named_files(config)
+    if not all(map(pinned_text, files_of(named).values())):
         return None
     more = _more_pairs(config, made)
-    check_exist(files_of(more).values())
-    pinned = {}
-    for key, name in files_of(_named_files(config)).items():
-        pinned[key] = SHA256[f"{name}.gz"]
-    return pinned | corpus_hashes(more)
+    check_exist(path for path in files_of(more).values() if pinned_text(path) is None)
+    hashes = {}
+    for split, text in {**named, **more}.items():
+        for side in (text.src, text.tgt):
+            lang = config.lang(side.side)
+            known = chain.from_iterable(_hashes(path, lang) for path in side.paths)
+            for number, digest in enumerate(known, side.first):
+                hashes[_file_key(split, side.side, number)] = digest
+    return hashes
+
+
+def _hashes(path: Path, lang: str) -> list[str]:
+    """The sha256 of each file that `path` stands for, on a side of the language `lang`."""
+    pinned = pinned_of(path, lang)
+    return [sha256_file(path)] if pinned is None else [PINS[n].sha256 for n in pinned_names(pinned)]
+
+
+def pinned_of(path: Path, lang: str) -> PinnedText | None:
+    """The pinned text that `path` stands for on a side of the language `lang`, if it is none."""
+    text = pinned_text(path)
+    return text if text is None or text.lang else text._replace(lang=lang)
 
 
 def corpus_hashes(corpus: Corpus) -> dict[str, str]:
@@ -378,17 +310,23 @@ def corpus_hashes(corpus: Corpus) -> dict[str, str]:
 
 
 def changed_files(config: DataConfig, inputs: Mapping[str, str], *, since: float) -> list[Path]:
-    """The user's files that are there and do not have the hashes `inputs`, by `<split>.<side>`.
+    """The user's files that are there and of which `inputs`, by `<split>.<side>`, has no hash.
 
-    Only those are read that were written, or put in their place, after the time `since`.
+    Only those are read that were written, or put in their place, after the time `since`, or are
+    more than there were. A file that others have moved on, as a pattern's do, is not changed.
     """
-    named = _named_files(config) if config.corpus == "files" else {}
+    named = _named_files(config) if config.is_files else {}
     changed = []
     for key, path in files_of({**named, **_more_pairs(config, {})}).items():
         if path.is_file():
             status = path.stat()
             is_newer = max(status.st_mtime, status.st_ctime) > since
-            if is_newer and key in inputs and sha256_file(path) != inputs[key]:
+            if not is_newer and key in inputs:
+                continue
+            of_side = [
+                hashed for name, hashed in inputs.items() if (".src" in name) == (".src" in key)
+            ]
+            if sha256_file(path) not in of_side:
                 changed.append(path)
     return changed
 
@@ -399,24 +337,27 @@ def files_of(corpus: Corpus) -> dict[str, Path]:
     for name, pair in corpus.items():
         for side in (pair.src, pair.tgt):
             for number, path in enumerate(side.paths, side.first):
-                key = f"{name}.{side.side}"
-                files[key if number == 1 else f"{key}.{number}"] = path
+                files[_file_key(name, side.side, number)] = path
     return files
 
 
+def _file_key(split: str, side: Side, number: int) -> str:
+    return f"{split}.{side}" if number == 1 else f"{split}.{side}.{number}"
+
+
 def _named_files(config: DataConfig) -> Corpus:
-    """The two files of each split, as they are called in the corpus's folder."""
-    if config.corpus == "files":
+    """The text of each split, as the config names it or as the corpora that have it do."""
+    if config.is_files:
         return {split: ParallelText.of(config.files[split]) for split in config.splits}
     corpus = {}
     for split in config.splits:
-        src = Path(f"{split}.{config.src_lang}")
-        tgt = Path(f"{split}.{config.tgt_lang}")
-        for path in (src, tgt):
-            if config.corpus == "multi30k" and f"{path}.gz" not in SHA256:
-                known = ", ".join(name for name in SHA256 if name.endswith(".gz"))
-                raise ConfigError(f"data: multi30k has no {path}.gz; known: {known}")
-        corpus[split] = ParallelText.of(FilesConfig(src=(src,), tgt=(tgt,)))
+        src: tuple[Path, ...] = (SAMPLE / f"{split}.{config.src_lang}",)
+        tgt: tuple[Path, ...] = (SAMPLE / f"{split}.{config.tgt_lang}",)
+        if config.corpus != ("sample",):
+            src = tgt = tuple(
+                Path(f"{name}:{split}") for name in config.corpus if split in PINNED[name].splits
+            )
+        corpus[split] = ParallelText.of(FilesConfig(src=src, tgt=tgt))
     return corpus
 
 

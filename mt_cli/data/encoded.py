@@ -164,9 +164,15 @@ class TrainingLengths(BaseModel):
     """Source lines of so many sentences are common."""
     max_len_factor: float = 1.5
     """Nearly all targets have at most this many times their source's tokens, and a few more."""
+    tokens_per_word: float = 0.0
+    """Tokens of a source word in text like that of training, `</s>` not counted; 0 is unknown.
+    Words that a tokenizer has never seen have more.
+    """
 
     @staticmethod
-    def of(split: EncodedSplit, num_sentences: Counter[int]) -> "TrainingLengths":
+    def of(
+        split: EncodedSplit, num_sentences: Counter[int], *, tokens_per_word: float = 0.0
+    ) -> "TrainingLengths":
         """Those of the pairs `split`, whose source lines have `num_sentences`: lines by number.
 
         Of more than `MEASURED` pairs, so many tell.
@@ -193,6 +199,7 @@ class TrainingLengths(BaseModel):
             src_tokens=int(longest),
             sentences=common,
             max_len_factor=max(TrainingLengths().max_len_factor, round(float(factor), 2)),
+            tokens_per_word=tokens_per_word,
         )
 
 
@@ -239,6 +246,12 @@ def _map(path: Path, *types: type[np.generic]) -> NDArray[np.generic]:
     if array.dtype.type not in types or array.ndim != 1:
         raise DataError(f"{path}: {array.dtype} of shape {array.shape} does not belong there")
     return array
+
+
+def tokens_per_word(folder: Path, split: str) -> float:
+    """Tokens of the sources of `split` in `folder`, for each word between spaces."""
+    lines = lines_path(folder, split, "src").read_bytes()
+    return round(open_split(folder, split).src.num_ids / max(1, len(lines.split())), 3)
 
 
 def write_split(

@@ -123,14 +123,22 @@ def joined(lines: Iterable[str], lang: Language) -> str:
 
 MAX_DIGITS = 6
 PHRASES: Mapping[str, Sequence[str]] = {
-    "de": ("um {hour}:{minute:02} Uhr", "für {whole},{cents:02} Euro", "im Jahr {year}"),
-    "en": ("at {hour}:{minute:02}", "for {whole}.{cents:02} euros", "in {year}"),
-}
+    "de": (
+        "um {hour}:{minute:02} Uhr", "für {whole},{cents:02} Euro", "im Jahr {year}",
+        "mit {whole} Leuten", "seit {whole} Tagen", "in {whole} Minuten", "für {whole} Euro",
+    ),
+    "en": (
+        "at {hour}:{minute:02}", "for {whole}.{cents:02} euros", "in {year}",
+        "with {whole} people", "for {whole} days", "in {whole} minutes", "for {whole} euros",
+    ),
+}  # fmt: skip
 """With numbers, to follow a sentence, in the languages for which somebody has listed them."""
 PHRASE_SHARE = 0.25
 """Of the sentences without a number."""
 GROUPED_SHARE = 0.25
 """Of the numbers from 1000."""
+REPEATED_SHARE = 0.25
+"""Of the numbers: those of two digits at most, as in 77 or 1001, which models double and drop."""
 GROUPING = {"de": ".", "en": ","}
 """The mark between groups of three digits."""
 
@@ -148,7 +156,7 @@ def with_another_number(
     of_src = whole_numbers(src, src_lang)
     of_tgt = whole_numbers(tgt, tgt_lang)
     if len(of_src) == len(of_tgt) == 1 and of_src[0][0] == of_tgt[0][0]:
-        number = rng.randrange(2, 10 ** rng.randint(1, MAX_DIGITS))
+        number = _number(rng, MAX_DIGITS)
         grouped = rng.random() < GROUPED_SHARE
         return (
             _replaced(src, of_src[0][1], number, GROUPING.get(src_lang, "") if grouped else ""),
@@ -162,7 +170,7 @@ def with_another_number(
     values = {
         "hour": rng.randrange(24),
         "minute": rng.randrange(60),
-        "whole": rng.randrange(2, 10 ** rng.randint(1, 3)),
+        "whole": _number(rng, 3),
         "cents": rng.randrange(100),
         "year": rng.randrange(1900, 2050),
     }
@@ -171,6 +179,16 @@ def with_another_number(
         _followed(src, PHRASES[src_lang][which].format(**values)),
         _followed(tgt, PHRASES[tgt_lang][which].format(**values)),
     )
+
+
+def _number(rng: Random, max_digits: int) -> int:
+    """A number from 2 on."""
+    length = rng.randint(1, max_digits)
+    if length > 1 and rng.random() < REPEATED_SHARE:
+        first = rng.choice("123456789")
+        two_digits = first + rng.choice("0123456789")
+        return int(first + "".join(rng.choices(two_digits, k=length - 1)))
+    return rng.randrange(2, 10**length)
 
 
 def _replaced(text: str, span: tuple[int, int], number: int, mark: str) -> str:

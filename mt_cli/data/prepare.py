@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mt_cli.config.schema import AUGMENT, TRAIN, Config, DataConfig
+from mt_cli.config.schema import AUGMENT, TRAIN, VAL, Config, DataConfig
 from mt_cli.data.checks import log_problems, warn_of_known_sources
 from mt_cli.data.corpora import (
     Corpus,
@@ -34,6 +34,7 @@ from mt_cli.data.encoded import (
     TrainingLengths,
     id_type,
     open_split,
+    tokens_per_word,
     write_split,
 )
 from mt_cli.data.noise import NoisyPairs
@@ -59,7 +60,7 @@ from mt_cli.data.scan import (
     scan_split,
     text_options,
 )
-from mt_cli.data.shards import Beginnings, Shard
+from mt_cli.data.shards import Beginnings, Shard, warn_of_unprepared
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import (
     MANIFEST,
@@ -89,7 +90,7 @@ def prepare_corpus(
     *,
     out: Path,
     given: Tokenizers | None = None,
-    source: Path | None = None,
+    sources: Sequence[Path] = (),
     offline: bool = False,
     force: bool = False,
     workers: int = 1,
@@ -110,7 +111,7 @@ def prepare_corpus(
         UsageError: `out` holds something else, or what runs need, which must not be replaced.
     """
     if shards_in(out):
-        raise UsageError(f"{out}: holds shards; prepare with --shard and --join, or move it away")
+        return _joined_before(config, out, force=force), False
     if not is_free(out) and not (out / MANIFEST).exists():
         raise UsageError(f"{out}: exists and is no prepared data (no {MANIFEST}); move it away")
     with locked(out):
@@ -126,8 +127,8 @@ def prepare_corpus(
         corpus = None
         whole = None
         # Pinned files are known without being at hand; those of --from are looked at all the same.
-        if usable is None or inputs is None or source is not None or shard is not None:
-            corpus = find_corpus(config.data, source=source, offline=offline, made=made)
+        if usable is None or inputs is None or sources or shard is not None:
+            corpus = find_corpus(config.data, sources=sources, offline=offline, made=made)
             check_outside(out, files_of(corpus).values(), way_out="copy it to another place")
             if shard is not None:
                 whole = corpus[TRAIN]
@@ -159,6 +160,15 @@ def prepare_corpus(
     elapsed_s = time.monotonic() - began_at
     log.info("%s\n%s prepared in %.1f s\n%s", examples, out, elapsed_s, report.as_text())
     return report, True
+
+
+def _joined_before(config: Config, out: Path, *, force: bool) -> CorpusReport:
+    """The report on the shards in `out`, if they are joined and nothing is to be done."""
+    joined = _open_existing(out) if (out / MANIFEST).exists() and not force else None
+    if joined is None or joined.differing_keys(config):
+        raise UsageError(f"{out}: holds shards; prepare with --shard and --join, or move it away")
+    warn_of_unprepared(joined, config)
+    return joined.report()
 
 
 def _open_existing(folder: Path) -> Prepared | None:
@@ -247,7 +257,7 @@ def _build(
             end = begin + scanned[part].lines - dropped.total()
             if name == TRAIN and begin == end and shard is None:
                 raise DataError(f"{parts[part]}: every training pair was dropped: {dict(dropped)}")
-            splits[part] = _report(split.between(begin, end), part, dropped, scanned)
+            splits[part] = _report(split.between(begin, end), part, dropped, scanned, tokenizers)
             begin = end
     report = CorpusReport(
         src_vocab_size=tokenizers.src.vocab_size,
@@ -258,7 +268,9 @@ def _build(
     for name, statistics in scanned.items():
         if is_trained_on(name):
             num_sentences += statistics.num_sentences
-    lengths = TrainingLengths.of(open_split(folder, TRAIN), num_sentences)
+    lengths = TrainingLengths.of(
+        open_split(folder, TRAIN), num_sentences, tokens_per_word=tokens_per_word(folder, VAL)
+    )
     write_json(folder / REPORT, report.model_dump())
     manifest = Manifest(
         data=config.data,
@@ -287,6 +299,7 @@ def _report(
     part: str,
     dropped: Counter[str],
     scanned: Mapping[str, SplitStatistics],
+    tokenizers: Tokenizers,
 ) -> SplitReport:
     """The report on a `part`, whose pairs are `split`."""
     statistics = scanned[part]
@@ -308,8 +321,8 @@ def _report(
         duplicates=len(statistics.pair_hashes) - len(np.unique(statistics.pair_hashes)),
         src_in_train=src_in_train,
         pairs_in_train=pairs_in_train,
-        src=SideReport.of(split.src),
-        tgt=SideReport.of(split.tgt),
+        src=SideReport.of(split.src, tokenizers.src.unknown_ids),
+        tgt=SideReport.of(split.tgt, tokenizers.tgt.unknown_ids),
     )
 
 

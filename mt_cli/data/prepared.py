@@ -49,7 +49,6 @@ from mt_cli.machine.files import (
 )
 from mt_cli.machine.process import allow_files
 from mt_cli.machine.terminal import table_text
-from mt_cli.text import UNK_ID
 from mt_cli.text.normalize import decode_line
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers
 
@@ -61,18 +60,18 @@ class SideReport(BaseModel):
 
     tokens: int
     unknown: int
-    """Tokens that are `<unk>`."""
+    """Tokens that are `<unk>`, or a byte of a letter that no subword has."""
     unknown_rate: float
     lengths: dict[str, int]
     """Percentiles of tokens per line: half of the lines have at most `lengths["50"]`."""
 
     @staticmethod
-    def of(sentences: Sentences) -> "SideReport":
+    def of(sentences: Sentences, unknown_ids: Sequence[int]) -> "SideReport":
         """Lengths and unknown tokens of encoded lines, in one array."""
         ((all_ids, offsets),) = sentences.arrays
         ids = all_ids[offsets[0] : offsets[-1]]
         places = range(0, len(ids), IDS_TOGETHER)
-        unknown = sum(int((ids[i : i + IDS_TOGETHER] == UNK_ID).sum()) for i in places)
+        unknown = sum(int(np.isin(ids[i : i + IDS_TOGETHER], unknown_ids).sum()) for i in places)
         # "higher" gives a length that some line has, never one between two.
         found = [0] * len(PERCENTILES)
         if len(sentences):
@@ -153,7 +152,10 @@ class CorpusReport(BaseModel):
             rows.append((name, f"{split.lines:,}", f"{split.pairs:,}", *lengths, *unknown))
         head = ("split", "lines", "pairs", "src tokens", "tgt tokens", "<unk> src", "tgt")
         shares = "/".join(map(str, PERCENTILES))
-        legend = f"(tokens of a line: {shares} % of the lines have at most so many)"
+        legend = (
+            f"(tokens of a line: {shares} % of the lines have at most so many; bytes of letters "
+            "that no subword has count as <unk>)"
+        )
         vocabulary = f"vocabulary  src {self.src_vocab_size:,}  tgt {self.tgt_vocab_size:,}"
         return "\n".join([table_text(head, rows), legend, vocabulary, *self._notes()])
 
@@ -173,8 +175,8 @@ class CorpusReport(BaseModel):
 
 
 REPORT = "report.json"
-SHARD = re.compile(r"shard-([1-9]\d*)-of-([1-9]\d*)", re.ASCII)
-"""The name of a shard's folder."""
+SHARD = re.compile(r"shard-([1-9]\d*)(?:-of-([1-9]\d*))?", re.ASCII)
+"""The name of a shard's folder; of one that was appended, without how many there are."""
 TRAIN_FILES = (f"{TRAIN}.src.", f"{TRAIN}.tgt.", "shard-")
 """How the names of the training text's files and folders begin."""
 OPEN_FILES = 4
@@ -200,7 +202,9 @@ class Manifest(BaseModel):
     lengths: TrainingLengths = TrainingLengths()
     """Of the pairs of `train`."""
     shard: str | None = None
-    """Which share of the training text this is, such as 3/16; None is all of it."""
+    """Which share of the training text this is, such as 3/16, or 17 where it was appended; None is
+    all of it.
+    """
     shards: list[Annotated[str, Field(pattern=rf"^{SHARD.pattern}$")]] = []
     """Folders of which each has a share of `train`; without any, this one has it."""
     num_sentences: dict[str, int] = {}
@@ -225,6 +229,16 @@ class Prepared:
         """Identifies the content, independent of the folder's place."""
         content = {name: digest for name, digest in self.manifest.outputs.items() if name != REPORT}
         return sha256_bytes(json.dumps(content, sort_keys=True).encode())
+
+    def continues(self, sha256: str) -> bool:
+        """Whether these are the data `sha256`, or those with further shards appended."""
+        outputs = dict(self.manifest.outputs)
+        for name in reversed(self.manifest.shards):
+            manifest = self.manifest.model_copy(update={"outputs": outputs})
+            if replace(self, manifest=manifest).sha256 == sha256:
+                return True
+            del outputs[f"{name}/{MANIFEST}"]
+        return self.sha256 == sha256
 
     @functools.cached_property
     def tokenizers(self) -> Tokenizers:
@@ -335,8 +349,9 @@ def open_prepared(folder: Path, config: Config | None = None, *, verify: bool = 
 
 def shards_in(folder: Path) -> list[str]:
     """The names of the shards that are prepared in `folder`."""
-    names = sorted(path.parent.name for path in folder.glob(f"shard-*/{MANIFEST}"))
-    return [name for name in names if SHARD.fullmatch(name)]
+    names = [path.parent.name for path in folder.glob(f"shard-*/{MANIFEST}")]
+    found = [name for name in names if SHARD.fullmatch(name)]
+    return sorted(found, key=lambda name: int(name.split("-")[1]))
 
 
 def hashes_path(folder: Path, part: str) -> Path:

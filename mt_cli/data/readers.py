@@ -18,7 +18,7 @@ from typing import BinaryIO, Literal, cast
 from xml.etree import ElementTree
 
 from mt_cli.config.schema import Column
-from mt_cli.errors import DataError
+from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import MAX_TEXT_BYTES, damage_named
 from mt_cli.machine.process import import_extra
 from mt_cli.text.language import base_language
@@ -156,6 +156,20 @@ def check_aligned(path: Path, lines: Sequence[str], to: str, to_lines: Sequence[
         )
 
 
+def check_is_lines(path: Path) -> None:
+    """Refuse a file whose name says that it is more than lines, as a table is.
+
+    Raises:
+        UsageError: it is.
+    """
+    kind = named_kind(path)
+    if kind:
+        raise UsageError(
+            f"{path}: its name says {kind}, and here each line is a text; write the texts, one a "
+            "line, to a file such as texts.txt"
+        )
+
+
 def text_lines(path: Path) -> Iterator[bytes]:
     """The raw lines of a text file, line ends included.
 
@@ -231,6 +245,8 @@ SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n?", re.IGNORECASE)
 def table_cells(path: Path, column: Column) -> Iterator[bytes]:
     """The cells of a column, by its number from 1, or by its name in the first line.
 
+    A first line that only numbers the columns, as programs write it, is no row either.
+
     Raises:
         DataError: the file cannot be read, or has no such column.
     """
@@ -239,12 +255,20 @@ def table_cells(path: Path, column: Column) -> Iterator[bytes]:
         _, head = next(rows, (0, []))
         column = _number_of(column, head, path)
     for number, cells in rows:
+        if number == 1 and _is_numbering(cells):
+            continue
         if not any(cells):
             yield b""
         elif len(cells) < column:
             raise DataError(f"{path}: line {number}: no column {column}, only {len(cells)}")
         else:
             yield b" ".join(cells[column - 1].splitlines())  # line ends within become spaces
+
+
+def _is_numbering(cells: list[bytes]) -> bool:
+    """Whether `cells` are 1, 2 … or 0, 1 …, the head of a table whose columns have no names."""
+    numbers = [str(number).encode() for number in range(len(cells) + 1)]
+    return len(cells) > 1 and cells in (numbers[1:], numbers[:-1])
 
 
 def _number_of(column: str, head: list[bytes], path: Path) -> int:

@@ -7,17 +7,17 @@ they are joined, that has test sets and tokenizers too, and a manifest that name
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, compress
 from pathlib import Path
 
 import numpy as np
 
-from mt_cli.config.schema import TRAIN, Config
+from mt_cli.config.schema import TRAIN, VAL, Config
 from mt_cli.data.checks import warn_of_known_sources
-from mt_cli.data.corpora import Corpus, ParallelText, RawPair, is_trained_on
-from mt_cli.data.encoded import EncodedSplit, TrainingLengths, open_split
+from mt_cli.data.corpora import Corpus, ParallelText, RawPair, changed_files, is_trained_on
+from mt_cli.data.encoded import EncodedSplit, TrainingLengths, open_split, tokens_per_word
 from mt_cli.data.prepared import (
     HASHES_FOLDER,
     OPEN_FILES,
@@ -59,10 +59,15 @@ FILES = ".files"
 
 @dataclass(frozen=True)
 class Shard:
-    """One of `of` equal shares of the training text, numbered from 1."""
+    """One of `of` equal shares of the training text, numbered from 1.
+
+    One that is appended to others is not `of` so many, and has the files that they have not.
+    """
 
     number: int
-    of: int
+    of: int | None
+    others: Mapping[str, str] = field(default_factory=dict)
+    """sha256 of the files of the others, as in their manifests, of one that is appended."""
 
     @staticmethod
     def parse(text: str) -> "Shard":
@@ -79,10 +84,15 @@ class Shard:
     @property
     def name(self) -> str:
         """Of its folder."""
-        return f"shard-{self.number}-of-{self.of}"
+        return f"shard-{self.number}" + (f"-of-{self.of}" if self.of else "")
 
     def __str__(self) -> str:
-        return f"{self.number}/{self.of}"
+        return f"{self.number}/{self.of}" if self.of else str(self.number)
+
+    @property
+    def flag(self) -> str:
+        """What prepares it; an appended one is removed before."""
+        return f"--shard {self}" if self.of else "--append, after removing its folder"
 
     def cut(self, corpus: Corpus) -> tuple[Corpus, dict[str, str]]:
         """`corpus` with this share of what is trained on, and what all shards must have in common.
@@ -100,6 +110,18 @@ class Shard:
                 kept[name] = text
                 continue
             files = text.by_file()
+            if self.of is None:
+                known = set(self.others.values())
+                is_new = [not known.issuperset(_hashes(file)) for file in files]
+                first = is_new.count(False) + 1
+                if f"{name}.src.{first}" in self.others:
+                    raise DataError(f"{text}: files of other shards were changed; prepare anew")
+                src_paths = tuple(compress(text.src.paths, is_new))
+                tgt_paths = tuple(compress(text.tgt.paths, is_new))
+                if src_paths:
+                    src = replace(text.src, paths=src_paths, first=first)
+                    kept[name] = ParallelText(src, replace(text.tgt, paths=tgt_paths, first=first))
+                continue
             if len(files) >= self.of:
                 begin, end = self._range(len(files))
                 src = replace(text.src, paths=text.src.paths[begin:end], first=begin + 1)
@@ -113,11 +135,18 @@ class Shard:
                 kept[name] = replace(text, lines=(begin, end))
             elif name == TRAIN:
                 raise UsageError(f"{text}: too few lines for {self.of} shards")
+        if TRAIN not in kept:
+            raise DataError(f"{corpus[TRAIN]}: no new file to append")
         return kept, common
 
     def _range(self, size: int) -> tuple[int, int]:
         """Which of `size` things are in this shard."""
+        assert self.of is not None
         return size * (self.number - 1) // self.of, size * self.number // self.of
+
+
+def _hashes(file: ParallelText) -> list[str]:
+    return list(map(sha256_file, file.src.paths + file.tgt.paths))
 
 
 @dataclass(frozen=True)
@@ -142,7 +171,7 @@ def first_tokenizers(config: Config, out: Path, shard: Shard) -> Tokenizers | No
     """
     if shard.number == 1:
         return None
-    folder = out / Shard(1, shard.of).name
+    folder = out / (Shard(1, shard.of).name if shard.of else shards_in(out)[0])
     try:
         return open_prepared(folder, config, verify=False).tokenizers
     except PreparedDataError as error:
@@ -150,6 +179,34 @@ def first_tokenizers(config: Config, out: Path, shard: Shard) -> Tokenizers | No
             f"{error}; the first shard learns the tokenizers: prepare it before the others, or "
             "bring its folder here"
         ) from error
+
+
+def appended_shard(out: Path) -> Shard:
+    """The shard that is appended to those in `out`.
+
+    Raises:
+        UsageError: there are none.
+    """
+    names = shards_in(out)
+    if not names:
+        raise UsageError(f"{out}: no shards to append to; --shard and --join make such a folder")
+    others: dict[str, str] = {}
+    for name in names:
+        others |= Prepared.of(out / name).manifest.inputs
+    return Shard(len(names) + 1, None, others)
+
+
+def unprepared_files(prepared: Prepared, config: Config) -> list[Path]:
+    """The user's files that have changed since they were prepared, or are not prepared at all."""
+    prepared_at = min((each.folder / MANIFEST).stat().st_mtime for each in prepared.shards)
+    return changed_files(config.data, prepared.manifest.inputs, since=prepared_at)
+
+
+def warn_of_unprepared(prepared: Prepared, config: Config) -> None:
+    """Warn of the user's files that no shard of `prepared` has."""
+    files = unprepared_files(prepared, config)
+    if files:
+        log.warning("in no shard: %s; to add new ones: --append", ", ".join(map(str, files)))
 
 
 def join_shards(
@@ -189,13 +246,17 @@ def join_shards(
             inputs=_joined_inputs(shards),
             outputs=outputs,
             pairs={name: split.pairs for name, split in report.splits.items()},
-            lengths=TrainingLengths.of(whole, num_sentences),
+            lengths=TrainingLengths.of(
+                whole, num_sentences, tokens_per_word=tokens_per_word(shards[0].folder, VAL)
+            ),
             shards=[shard.folder.name for shard in shards],
         )
         content = json_bytes(manifest.model_dump(mode="json"))
         had_data = (out / MANIFEST).exists()
         is_new = not had_data or read_file(out / MANIFEST) != content
-        if had_data and is_new and not force:
+        joined = Prepared(out, manifest)
+        is_needed = had_data and is_new and needed_by and not force
+        if is_needed and not joined.continues(Prepared.of(out).sha256):
             check_unneeded(out, needed_by)
         for name, of_first in contents.items():
             write_atomically(out / name, of_first)
@@ -204,6 +265,7 @@ def join_shards(
         for path in out.glob(f"{TRAIN}.*"):  # of data that were prepared at once
             if path.name not in outputs:
                 remove(path)
+    warn_of_unprepared(joined, config)
     log.info("%s joined from %d shards\n%s", out, len(shards), report.as_text())
     return report, is_new
 
@@ -213,27 +275,28 @@ def _open_all(config: Config, out: Path) -> list[Prepared]:
     found = shards_in(out)
     if not found:
         raise DataError(f"{out}: no shards; prepare them with --shard 1/N, --shard 2/N …")
-    numbers = {int(name.rpartition("-")[2]) for name in found}
-    if len(numbers) > 1:
-        several = " and ".join(map(str, sorted(numbers)))
+    numbers = {int(name.rpartition("-")[2]) for name in found if "-of-" in name}
+    if len(numbers) != 1:
+        several = " and ".join(map(str, sorted(numbers))) or "no division"
         raise DataError(f"{out}: there are shards of {several}; remove those of one division")
+    of = max(numbers)
     allow_files(OPEN_FILES * len(found))
     shards = []
-    for number in range(1, max(numbers) + 1):
-        shard = Shard(number, max(numbers))
+    for number in range(1, max(of, len(found)) + 1):
+        shard = Shard(number, of if number <= of else None)
         folder = out / shard.name
         if shard.name not in found:
-            raise DataError(f"{folder}: missing; prepare it with --shard {shard}")
+            raise DataError(f"{folder}: missing; prepare it with {shard.flag}")
         if folder.is_symlink():
             raise DataError(f"{folder}: a link; shards have to be in the folder itself")
         try:
             opened = open_prepared(folder, config)
         except PreparedDataError as error:
-            raise DataError(f"{error}; prepare it with --shard {shard}") from error
+            raise DataError(f"{error}; prepare it with {shard.flag}") from error
         if opened.manifest.shard != str(shard):
             raise DataError(
                 f"{folder}: it holds shard {opened.manifest.shard}, which would be there twice; "
-                f"prepare it with --shard {shard}"
+                f"prepare it with {shard.flag}"
             )
         shards.append(opened)
     return shards

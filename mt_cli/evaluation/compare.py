@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric, Signature
 from sacrebleu.significance import PairedTest, Result
 
-from mt_cli.data.readers import check_aligned, read_text, scored_lines
+from mt_cli.data.readers import check_aligned, check_is_lines, read_text, scored_lines
 from mt_cli.errors import UsageError
 from mt_cli.evaluation.evaluate import EvalChoice, EvalSet, System
 from mt_cli.evaluation.scoring import (
@@ -31,6 +31,7 @@ from mt_cli.evaluation.scoring import (
     symptoms,
 )
 from mt_cli.runs.run import Run
+from mt_cli.text.language import base_language
 from mt_cli.translation.options import DecodingOptions
 
 log = logging.getLogger(__name__)
@@ -171,7 +172,7 @@ def compare(
     *systems: str | PathLike[str],
     splits: str | Sequence[str] = (),
     src: str | PathLike[str] | None = None,
-    ref: str | PathLike[str] | None = None,
+    ref: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
     data: str | PathLike[str] | None = None,
     **options: object,
 ) -> dict[str, Comparison]:
@@ -197,11 +198,12 @@ def compare_systems(
     for test_set, (baseline, *others), text in _translated(paths, options, choice):
         refs = test_set.refs
         # sacreBLEU holds a number for each sentence of each resample.
-        share = min(1.0, MAX_RESAMPLED / len(refs))
+        n = len(refs[0])
+        share = min(1.0, MAX_RESAMPLED / n)
         resamples = max(100, round(RESAMPLES * share))
         trials = max(100, round(TRIALS * share))
         log.info("%s: tests with %d resamples and %d trials", test_set.name, resamples, trials)
-        for symptom in symptoms(baseline, refs):
+        for symptom in symptoms(baseline, refs[0]):
             log.warning("%s: %s", test_set.name, symptom)
         tests = paired_tests(baseline, others, refs, **text, resamples=resamples, trials=trials)
         contrasts = []
@@ -212,7 +214,7 @@ def compare_systems(
             outcome: Outcome = outcome_of(of_system) if changes else "identical"
             contrasts.append(Contrast(str(path), outcome, of_system, changes))
         found[test_set.name] = Comparison(
-            test_set.name, len(refs), str(paths[0]), resamples, trials, contrasts
+            test_set.name, n, str(paths[0]), resamples, trials, contrasts
         )
     return found
 
@@ -239,7 +241,7 @@ def compare_groups(
         tests = group_tests(hyps[:num_baseline], hyps[num_baseline:], test_set.refs, **text)
         found[test_set.name] = GroupComparison(
             test_set.name,
-            len(test_set.refs),
+            len(test_set.refs[0]),
             list(map(str, baseline)),
             list(map(str, system)),
             tests,
@@ -295,14 +297,16 @@ def _translated(
 def find_changes(
     baseline: Sequence[str],
     hyps: Sequence[str],
-    refs: Sequence[str],
+    refs: Sequence[Sequence[str]],
     sources: Sequence[str] | None,
     *,
     lowercase: bool = False,
 ) -> list[Change]:
     """The sentences that `hyps` and `baseline` do not share, in order."""
-    changed = [i for i in range(len(refs)) if baseline[i] != hyps[i]]
-    changed_refs = [refs[i] for i in changed]
+    changed = [i for i in range(len(hyps)) if baseline[i] != hyps[i]]
+    changed_refs = []
+    for of_all in refs:
+        changed_refs.append([of_all[i] for i in changed])
     before = sentence_chrf([baseline[i] for i in changed], changed_refs, lowercase=lowercase)
     after = sentence_chrf([hyps[i] for i in changed], changed_refs, lowercase=lowercase)
     changes: list[Change] = []
@@ -311,7 +315,7 @@ def find_changes(
             {
                 "line": i + 1,
                 "source": sources[i] if sources else None,
-                "ref": refs[i],
+                "ref": refs[0][i],
                 "baseline_hyp": baseline[i],
                 "hyp": hyps[i],
                 "baseline_chrf": old,
@@ -323,12 +327,14 @@ def find_changes(
 
 
 def _direction(run: Run) -> str:
-    return f"{run.config.data.src_lang} to {run.config.data.tgt_lang}"
+    data = run.config.data
+    return f"{base_language(data.src_lang)} to {base_language(data.tgt_lang)}"
 
 
 def _read_hyps(path: Path, test_set: EvalSet) -> list[str]:
+    check_is_lines(path)
     hyps = scored_lines(read_text(path), path)
-    check_aligned(path, hyps, f"the reference of '{test_set.name}'", test_set.refs)
+    check_aligned(path, hyps, f"the reference of '{test_set.name}'", test_set.refs[0])
     return hyps
 
 
@@ -338,7 +344,7 @@ def _read_hyps(path: Path, test_set: EvalSet) -> list[str]:
 def paired_tests(
     baseline: Sequence[str],
     systems: Sequence[Sequence[str]],
-    refs: Sequence[str],
+    refs: Sequence[Sequence[str]],
     *,
     lang: str = "",
     lowercase: bool = False,
@@ -347,6 +353,8 @@ def paired_tests(
 ) -> list[tuple[MetricTest, ...]]:
     """BLEU, chrF2 and TER of each of `systems` against `baseline`; `lang` is as in `score`.
 
+    Each of `refs` has a reference for each line.
+
     The bootstrap is sacreBLEU's. Its randomization leaves out differences that are as large as the
     one that was found, and so makes too much of few sentences; `Randomization` is ours.
     """
@@ -354,7 +362,9 @@ def paired_tests(
     named += [(str(i), hyps) for i, hyps in enumerate(systems, 1)]
     metrics = _metrics(refs, lang, lowercase)
     by_name = cast("Mapping[str, Metric]", metrics)
-    bootstrap = PairedTest(named, by_name, [list(refs)], test_type="bs", n_samples=resamples)
+    bootstrap = PairedTest(
+        named, by_name, list(map(list, refs)), test_type="bs", n_samples=resamples
+    )
     signatures, results = cast("tuple[dict[str, Signature], dict[str, list[Any]]]", bootstrap())
     tests = []
     for number, hyps in enumerate(systems, 1):
@@ -380,8 +390,8 @@ def paired_tests(
     return tests
 
 
-def _metrics(refs: Sequence[str], lang: str, lowercase: bool) -> dict[MetricName, Metric]:
-    bleu, chrf, ter = make_metrics(bleu_tokenizer(refs, lang), lowercase)
+def _metrics(refs: Sequence[Sequence[str]], lang: str, lowercase: bool) -> dict[MetricName, Metric]:
+    bleu, chrf, ter = make_metrics(bleu_tokenizer(refs[0], lang), lowercase)
     return {"BLEU": bleu, "chrF2": chrf, "TER": ter}
 
 
@@ -399,7 +409,7 @@ class Randomization:
         metric: Metric,
         baseline: Sequence[Sequence[str]],
         system: Sequence[Sequence[str]],
-        refs: Sequence[str],
+        refs: Sequence[Sequence[str]],
     ) -> None:
         """`baseline` and `system` have the translations of as many runs each."""
         self._metric = metric
@@ -449,18 +459,19 @@ class Randomization:
 
 
 def _statistics(
-    metric: Metric, runs: Sequence[Sequence[str]], refs: Sequence[str]
+    metric: Metric, runs: Sequence[Sequence[str]], refs: Sequence[Sequence[str]]
 ) -> NDArray[np.float64]:
     """The sufficient statistics of each line of each run, (R, L, S)."""
+    of_lines = list(map(list, refs))
     return np.array(
-        [metric._extract_corpus_statistics(list(hyps), [list(refs)]) for hyps in runs], np.float64
+        [metric._extract_corpus_statistics(list(hyps), of_lines) for hyps in runs], np.float64
     )
 
 
 def group_tests(
     baseline: Sequence[Sequence[str]],
     system: Sequence[Sequence[str]],
-    refs: Sequence[str],
+    refs: Sequence[Sequence[str]],
     *,
     lang: str = "",
     lowercase: bool = False,
@@ -470,7 +481,7 @@ def group_tests(
     tests = []
     for name, metric in _metrics(refs, lang, lowercase).items():
         scores = [
-            float(metric.corpus_score(list(hyps), [list(refs)]).score)
+            float(metric.corpus_score(list(hyps), list(map(list, refs))).score)
             for hyps in (*baseline, *system)
         ]
         before = _spread(scores[: len(baseline)])

@@ -14,7 +14,7 @@ from typing import get_args
 from mt_cli.config.schema import DataConfig, NoiseKind
 from mt_cli.data.corpora import find_corpus
 from mt_cli.data.noise import noisy_test_set
-from mt_cli.data.readers import check_aligned, read_text, scored_lines
+from mt_cli.data.readers import check_aligned, check_is_lines, read_text, scored_lines
 from mt_cli.errors import DataError, MtCliError, UsageError
 from mt_cli.evaluation.kept import SPLIT, WEIGHTS, write_card, write_evaluation
 from mt_cli.evaluation.scoring import Scores, score, symptoms
@@ -49,7 +49,8 @@ class EvalSet:
     """A split's, or `files`."""
     sources: list[str]
     """Empty if only translations are scored."""
-    refs: list[str]
+    refs: list[list[str]]
+    """One reference for each source, or several: each list has as many lines as `sources`."""
     kept_as: str
     """How the name of its folder in `eval/` begins; the name of the search follows."""
     data: DataConfig | None = None
@@ -59,9 +60,12 @@ class EvalSet:
 
     def noisy(self, kind: NoiseKind, data: DataConfig) -> "EvalSet":
         """The test set with noise of this kind in its sources, which are in `data`'s languages."""
-        sources, refs = noisy_test_set(
-            self.sources, self.refs, kind, src_lang=data.src_lang, tgt_lang=data.tgt_lang
-        )
+        refs = []
+        for of_all in self.refs:
+            sources, with_noise = noisy_test_set(
+                self.sources, of_all, kind, src_lang=data.src_lang, tgt_lang=data.tgt_lang
+            )
+            refs.append(with_noise)
         return replace(
             self,
             name=f"{self.name}+{kind}",
@@ -78,7 +82,7 @@ class EvalChoice:
 
     splits: Sequence[str] = ()
     src: Path | None = None
-    ref: Path | None = None
+    ref: Sequence[Path] = ()
     data: Path | None = None
     """The prepared folder, if it has moved."""
     noise: Sequence[NoiseKind] = ()
@@ -89,7 +93,7 @@ class EvalChoice:
         cls,
         splits: str | Sequence[str],
         src: str | PathLike[str] | None,
-        ref: str | PathLike[str] | None,
+        ref: str | PathLike[str] | Sequence[str | PathLike[str]] | None,
         data: str | PathLike[str] | None,
         noise: str | Sequence[str] = (),
     ) -> "EvalChoice":
@@ -97,7 +101,7 @@ class EvalChoice:
         return cls(
             splits=[splits] if isinstance(splits, str) else splits,
             src=None if src is None else Path(src),
-            ref=None if ref is None else Path(ref),
+            ref=[Path(ref)] if isinstance(ref, str | PathLike) else list(map(Path, ref or ())),
             data=None if data is None else Path(data),
             noise=parse_noise(noise.split(",") if isinstance(noise, str) else noise),
         )
@@ -117,7 +121,7 @@ class EvalChoice:
             UsageError: a file is missing beside the other one. DataError: they are empty or not
                 parallel.
         """
-        if self.ref is None:
+        if not self.ref:
             if self.src is not None:
                 raise UsageError("--src needs --ref: the references of its lines")
             return None
@@ -125,19 +129,41 @@ class EvalChoice:
             raise UsageError("give either --split or --ref, not both")
         if self.src is None and needs_sources:
             raise UsageError("--ref needs the sources of its lines: --src FILE")
-        ref = read_text(self.ref)
-        refs = scored_lines(ref, self.ref)
-        if not refs:
-            raise DataError(f"{self.ref}: empty; there is nothing to score")
+        named = [*self.ref, *([] if self.src is None else [self.src])]
+        missing = [str(path) for path in named if not path.exists()]
+        if missing:
+            raise DataError(f"no such file: {', '.join(missing)}")
+        for path in named:
+            check_is_lines(path)
+        contents = list(map(read_text, self.ref))
+        refs = list(map(scored_lines, contents, self.ref))
+        for path, lines in zip(self.ref, refs, strict=True):
+            _check_references(path, lines, of_several=len(refs) > 1)
+            check_aligned(path, lines, str(self.ref[0]), refs[0])
         if self.src is None:
             return EvalSet("files", [], refs, kept_as="files")
         src = read_text(self.src)
         sources = scored_lines(src, self.src)
-        check_aligned(self.ref, refs, str(self.src), sources)
+        check_aligned(self.ref[0], refs[0], str(self.src), sources)
         stem = re.sub(r"[^\w.-]+", "_", self.src.stem).lstrip(".")
         stem = stem.encode()[:MAX_STEM].decode(errors="ignore")
-        digest = sha256_bytes(sha256_bytes(src).encode() + sha256_bytes(ref).encode())
+        digest = sha256_bytes("".join(map(sha256_bytes, (src, *contents))).encode())
         return EvalSet("files", sources, refs, kept_as=f"{stem}-{digest[:8]}")
+
+
+def _check_references(path: Path, lines: Sequence[str], *, of_several: bool) -> None:
+    """Refuse references that would make scores wrong without a word."""
+    if not lines:
+        raise DataError(f"{path}: empty; there is nothing to score")
+    if of_several and "" in lines:  # TER averages its length, and so rises
+        raise DataError(
+            f"{path}: line {lines.index('') + 1} is empty; each --ref needs a text in every line"
+        )
+    if all("\t" in line for line in lines):
+        raise DataError(
+            f"{path}: a tab in each line; put each reference into a file of its own, "
+            "and name each with --ref"
+        )
 
 
 def parse_noise(names: Sequence[str]) -> tuple[NoiseKind, ...]:
@@ -157,11 +183,11 @@ def parse_noise(names: Sequence[str]) -> tuple[NoiseKind, ...]:
 
 def pinned_splits(data: DataConfig, names: Sequence[str], folder: Path | None) -> list[EvalSet]:
     """Splits of a pinned corpus, if its own files are in `folder` or where `prepare` puts them."""
-    if data.corpus != "multi30k":
+    if not data.is_pinned:
         return []
     wanted = data.model_copy(update={"splits": names, "more": {}})
     try:
-        corpus = find_corpus(wanted, source=folder, offline=True)
+        corpus = find_corpus(wanted, sources=[folder] if folder else (), offline=True)
     except (MtCliError, OSError):
         if folder is None or (folder / MANIFEST).exists():  # the other error says more
             return []
@@ -173,7 +199,7 @@ def pinned_splits(data: DataConfig, names: Sequence[str], folder: Path | None) -
         for src, tgt in pair.pairs():
             sources.append(decode_line(src))
             refs.append(decode_line(tgt))
-        found.append(EvalSet(name, sources, refs, name, data))
+        found.append(EvalSet(name, sources, [refs], name, data))
     return found
 
 
@@ -206,14 +232,14 @@ def evaluate_runs(
     """How the runs do on each of the chosen test sets, by name.
 
     Sources, references, translations and scores go to `eval/<split>-<decoding>/` in the first run's
-    folder, if it can be written; for the user's own files, a name made of the file's and of a
-    digest stands for the split.
+    folder, if it can be written and was named by its path; for the user's own files, a name made of
+    the file's and of a digest stands for the split.
 
     Raises:
         UsageError: no run, no such split or checkpoint, or only one of the two files.
         DataError: the data are gone or are not those of the run; the files are not parallel.
     """
-    if choice.ref is not None and choice.data is not None:
+    if choice.ref and choice.data is not None:
         raise UsageError("--data names the data of a split; with --ref, leave it out")
     system = System(run_dirs, options)
     return {test_set.name: system.evaluate(test_set) for test_set in system.test_sets(choice)}
@@ -223,7 +249,7 @@ def evaluate(
     *runs: str | PathLike[str],
     splits: str | Sequence[str] = (),
     src: str | PathLike[str] | None = None,
-    ref: str | PathLike[str] | None = None,
+    ref: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
     data: str | PathLike[str] | None = None,
     noise: str | Sequence[str] = (),
     **options: object,
@@ -249,6 +275,7 @@ class System:
         self._runs = open_models(run_dirs)
         self.run = self._runs[0]
         """The first, in whose folder results are kept."""
+        self._is_kept = self.run.folder == run_dirs[0]  # not beside the model that comes along
         # By name from here on: what `best` means may change while this runs.
         names = options.checkpoints_of(self._runs)
         self._options = replace(options, checkpoint=names)
@@ -303,9 +330,10 @@ class System:
             return choice.with_noise([files], data)
         names = self._split_names(choice.splits)
         otherwise = ", or let evaluate score files of your own (--src FILE --ref FILE)"
-        if data.corpus == "multi30k":
+        if data.is_pinned:
             otherwise += (
-                ". Multi30k's own files do too: prepare fetches them, or --data names their folder"
+                ". The corpus's own files do too: prepare fetches them, or --data names their "
+                "folder"
             )
         found = []
         try:
@@ -314,7 +342,7 @@ class System:
             )
             for name in names:
                 sources = prepared.lines(name, "src")
-                found.append(EvalSet(name, sources, prepared.lines(name, "tgt"), name, data))
+                found.append(EvalSet(name, sources, [prepared.lines(name, "tgt")], name, data))
         except (DataError, OSError):
             found = pinned_splits(data, names, choice.data)
             if not found:
@@ -354,15 +382,16 @@ class System:
         data = self.run.config.data
         result = TestSetResult(
             hyps,
-            score(hyps, test_set.refs, lang=data.tgt_lang, lowercase=data.lowercase),
+            score(hyps, *test_set.refs, lang=data.tgt_lang, lowercase=data.lowercase),
             unk_rate=unk_rate(test_set.sources, self.run.tokenizers),
             sentences_per_s=len(hyps) / elapsed_s,
         )
-        warnings = symptoms(hyps, test_set.refs) + warnings_of(results, translator.glossary)
+        warnings = symptoms(hyps, test_set.refs[0]) + warnings_of(results, translator.glossary)
         for warning in warnings:
             log.warning("%s: %s", test_set.name, warning)
         try:
-            self._keep(test_set, result)
+            if self._is_kept:
+                self._keep(test_set, result)
         except (MtCliError, OSError) as error:
             log.warning("%s: only printed, not kept: %s", test_set.name, error)
         return result
@@ -373,7 +402,7 @@ class System:
         kept_as = test_set.kept_as
         is_own_split = test_set.data == self.run.config.data and not test_set.noise
         if test_set.data not in (None, self.run.config.data):  # another run's split
-            kept_as += f"-{sha256_json([test_set.sources, test_set.refs])[:8]}"
+            kept_as += f"-{sha256_json([test_set.sources, *test_set.refs])[:8]}"
         folder = self.run.folder / EVALUATIONS / f"{kept_as}-{self.decoding}"
         record: Mapping[str, object] = {**result.as_json(), **self._made_by}
         if is_own_split:
@@ -392,9 +421,10 @@ class System:
 
 
 def unk_rate(lines: Sequence[str], tokenizers: Tokenizers) -> float:
-    """Share of the tokens of the source `lines` that training hardly showed: `<unk>` and bytes."""
+    """Share of the tokens of the source `lines` that the vocabulary lacks, or that spell bytes."""
+    unknown = set(tokenizers.src.unknown_ids)
     ids = list(chain.from_iterable(tokenizers.encode(lines, "src")))
-    return sum(each in tokenizers.src.unlearnt for each in ids) / max(1, len(ids))
+    return sum(each in unknown for each in ids) / max(1, len(ids))
 
 
 def _member(run: Run, checkpoint: str) -> dict[str, str]:

@@ -19,11 +19,11 @@ from mt_cli.machine.files import (
     write_atomically,
     write_json,
 )
-from mt_cli.model.model import num_parameters
+from mt_cli.model.numpy_model import num_parameters
 from mt_cli.runs.checkpoint import checkpoint_name
-from mt_cli.runs.run import ENVIRONMENT, SCORES, STATUS, Run, read_metrics
+from mt_cli.runs.metrics import read_metrics
+from mt_cli.runs.run import ENVIRONMENT, SCORES, STATUS, Run
 
-TEXTS = ("src.txt", "ref.txt", "hyp.txt")
 METRIC_KEYS = ("bleu", "chrf", "ter")
 WEIGHTS = "weights"
 """Key of scores: sha256 of the weights. A validation has it if they were rounded since."""
@@ -36,13 +36,18 @@ SYSTEM_KEYS = {"with", "reranked_by"}
 def write_evaluation(
     folder: Path,
     sources: Sequence[str],
-    refs: Sequence[str],
+    refs: Sequence[Sequence[str]],
     hyps: Sequence[str],
     record: Mapping[str, object],
 ) -> None:
-    """Fill the new `folder` with the texts, line by line, and `record` as its scores.json."""
+    """Fill the new `folder` with the texts, line by line, and `record` as its scores.json.
+
+    Further references are ref2.txt, ref3.txt …
+    """
+    texts = {"src.txt": sources, "ref.txt": refs[0], "hyp.txt": hyps}
+    texts |= {f"ref{number}.txt": more for number, more in enumerate(refs[1:], 2)}
     hashes = {}
-    for name, lines in zip(TEXTS, (sources, refs, hyps), strict=True):
+    for name, lines in texts.items():
         content = "".join(f"{line}\n" for line in lines).encode()
         hashes[name] = sha256_bytes(content)
         write_atomically(folder / name, content)
@@ -138,7 +143,7 @@ def card(run: Run) -> str:
     data = run.config.data
     # The licence is known only for the bundled sample, where no other run has a part in it.
     learnt_alone = run.manifest.init_from is None and not run.manifest.distil_from
-    is_sample = data.corpus == "sample" and not data.more and learnt_alone
+    is_sample = data.corpus == ("sample",) and not data.more and learnt_alone
     return render_markdown(
         files(__package__).joinpath("card.md"),
         mark=MARK,

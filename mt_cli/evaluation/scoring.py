@@ -63,9 +63,11 @@ class Scores:
 
 
 def score(
-    hyps: Sequence[str], refs: Sequence[str], *, lang: str = "", lowercase: bool = False
+    hyps: Sequence[str], *refs: Sequence[str], lang: str = "", lowercase: bool = False
 ) -> Scores:
     """Corpus scores of `hyps` against `refs`, which are in the language `lang`, with intervals.
+
+    Each of `refs` has a reference for each of `hyps`.
 
     What a word is for BLEU and TER follows from `lang` and from the script of `refs`. BLEU and
     chrF2 are cased unless `lowercase`; TER never is, which is sacreBLEU's default. More than
@@ -75,7 +77,7 @@ def score(
     scores = {}
     results = []
     for key, metric in zip(
-        ("bleu", "chrf", "ter"), make_metrics(bleu_tokenizer(refs, lang), lowercase), strict=True
+        ("bleu", "chrf", "ter"), make_metrics(bleu_tokenizer(refs[0], lang), lowercase), strict=True
     ):
         results.append(_corpus_score(metric, hyps, refs, n_bootstrap=n_bootstrap))
         scores[key] = _describe(metric, results[-1])
@@ -87,16 +89,16 @@ def score_bleu(
 ) -> Score:
     """Corpus BLEU of `hyps` against `refs`, as in `score`, and nothing slower."""
     metric = make_metrics(bleu_tokenizer(refs, lang), lowercase)[0]
-    return _describe(metric, _corpus_score(metric, hyps, refs, n_bootstrap=1))
+    return _describe(metric, _corpus_score(metric, hyps, [refs], n_bootstrap=1))
 
 
 def sentence_chrf(
-    hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool = False
+    hyps: Sequence[str], refs: Sequence[Sequence[str]], *, lowercase: bool = False
 ) -> list[float]:
-    """chrF2 of each of `hyps` by itself."""
+    """chrF2 of each of `hyps` by itself; each of `refs` has a reference for each."""
     metric = make_metrics("13a", lowercase)[1]
-    pairs = zip(hyps, refs, strict=True)
-    return [float(metric.sentence_score(hyp, [ref]).score) for hyp, ref in pairs]
+    pairs = zip(hyps, zip(*refs, strict=True), strict=True)
+    return [float(metric.sentence_score(hyp, list(of_hyp)).score) for hyp, of_hyp in pairs]
 
 
 def make_metrics(tokenizer: str, lowercase: bool) -> tuple[Metric, Metric, Metric]:
@@ -135,14 +137,16 @@ def _has_mecab(language: str) -> bool:
 
 
 def _corpus_score(
-    metric: Metric, hyps: Sequence[str], refs: Sequence[str], *, n_bootstrap: int
+    metric: Metric, hyps: Sequence[str], refs: Sequence[Sequence[str]], *, n_bootstrap: int
 ) -> MetricScore:
     try:
-        result: MetricScore = metric.corpus_score(list(hyps), [list(refs)], n_bootstrap=n_bootstrap)
+        result: MetricScore = metric.corpus_score(
+            list(hyps), list(map(list, refs)), n_bootstrap=n_bootstrap
+        )
     except TypeError:
         # sacreBLEU 2.6.0 cannot average resamples of which one scores 0: then there is no interval.
         metric.n_bootstrap = None
-        result = metric.corpus_score(list(hyps), [list(refs)])
+        result = metric.corpus_score(list(hyps), list(map(list, refs)))
     return result
 
 

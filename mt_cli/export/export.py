@@ -38,6 +38,7 @@ from mt_cli.machine.process import import_extra
 from mt_cli.model.model import TranslationModel
 from mt_cli.model.transformer import PositionalEncoding
 from mt_cli.runs.checkpoint import STATE, read_state, read_weights, save_checkpoint, weights_sha256
+from mt_cli.runs.metrics import read_metrics
 from mt_cli.runs.run import (
     CHECKPOINTS,
     ENVIRONMENT,
@@ -53,7 +54,6 @@ from mt_cli.runs.run import (
     open_model,
     open_prepared_of,
     open_run,
-    read_metrics,
 )
 from mt_cli.text import BOS_ID, EOS_ID, SPECIALS, UNK_ID
 from mt_cli.text.language import language_name

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import write_atomically
-from mt_cli.runs.run import Run, number_in, open_run, read_metrics
+from mt_cli.runs.metrics import number_in, read_metrics
+from mt_cli.runs.run import Run, open_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

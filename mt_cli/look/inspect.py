@@ -20,7 +20,7 @@ from mt_cli.errors import DataError, MtCliError, UsageError
 from mt_cli.evaluation.kept import WEIGHTS, kept_scores, validation_of
 from mt_cli.machine.files import MANIFEST, is_locked, read_json
 from mt_cli.model.inside import ModuleShapes
-from mt_cli.model.model import Shape, num_parameters
+from mt_cli.model.numpy_model import Shape, num_parameters
 from mt_cli.runs.checkpoint import MODEL
 from mt_cli.runs.run import ENVIRONMENT, POINTERS, SCORES, STATUS, Run, open_run
 from mt_cli.text import SPECIALS
@@ -87,7 +87,7 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Description:
     inputs = {}
     with suppress(DataError, OSError):  # the run's data may be gone
         prepared = open_prepared(Path(run.manifest.prepared.folder), verify=False)
-        if prepared.sha256 == run.manifest.prepared.sha256:
+        if prepared.continues(run.manifest.prepared.sha256):
             inputs = prepared.manifest.inputs
     return {
         "run": {"folder": str(run_dir), "checkpoint": name, **status},

@@ -1,5 +1,6 @@
 """This process: its cores, signals, workers, and what it runs out of. Imports no torch."""
 
+import ctypes
 import errno
 import importlib
 import math
@@ -79,6 +80,22 @@ def _read(path: Path) -> str:
         return ""
 
 
+GPU_DRIVERS = ("libcuda.so.1", "nvcuda.dll")
+"""The library of NVIDIA's driver, on Linux and on Windows."""
+AMD_GPU = Path("/dev/kfd")
+
+
+def may_have_gpu() -> bool:
+    """Whether PyTorch may find a GPU here: its driver tells, and takes no second to be asked."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return False
+    for name in GPU_DRIVERS:
+        with suppress(OSError):
+            ctypes.CDLL(name)
+            return True
+    return AMD_GPU.exists()
+
+
 SAME_S = 1.0
 """Signals within this time count as one: a launcher forwards what its process group received."""
 TERMINATING = tuple(
@@ -155,7 +172,8 @@ def import_extra(module: str, *, extra: str, needed_by: str) -> Any:  # noqa: AN
         return importlib.import_module(module)
     except ImportError as error:
         raise ResourceError(
-            f"{needed_by} needs a package ({error}); run: pip install 'mt_cli[{extra}]'"
+            f"{needed_by} needs a package ({error}); in the repository, pip install '.[{extra}]' "
+            f"installs it; uvx brings it with --from 'mt_cli[{extra}] @ git+URL'"
         ) from error
 
 

@@ -3,6 +3,7 @@
 The tests compare each with plain PyTorch.
 """
 
+import platform
 from typing import Any
 
 import torch
@@ -125,6 +126,33 @@ class _AddScaled(torch.autograd.Function):
         return grad.to(ctx.x_dtype), of_y.to(ctx.y_dtype), None, None
 
 
+CAN_PACK = torch._C._has_mkldnn and platform.machine() in ("x86_64", "AMD64")
+"""Whether PyTorch can multiply by a `PackedLinear`."""
+ROWS_TO_PACK_FOR = 256
+
+
+class PackedLinear(nn.Linear):
+    """A linear layer with a copy of its matrix as oneDNN multiplies it: for inference in fp32.
+
+    PyTorch's own product, by MKL, lays the matrix out anew each time: of an output layer, whose
+    matrix is the largest, it takes a fifth longer (docs/experiments.md).
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        """Shares the parameters of `linear`, which may not change any more."""
+        super().__init__(linear.in_features, linear.out_features, device="meta")
+        self.weight = linear.weight
+        self.bias = linear.bias
+        matrix = linear.weight.detach().contiguous()
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(matrix, ROWS_TO_PACK_FOR)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """`input` (…, in) to (…, out)."""
+        operation = torch.ops.mkldnn._linear_pointwise
+        output: Tensor = operation(input, self._packed, self.bias, "none", [], "")
+        return output
+
+
 PADDING = 16
 """Extra numbers per row: rows whose length is a power of two would compete for the same cache
 lines.
@@ -136,7 +164,7 @@ def transpose_weights_(model: nn.Module) -> None:
 
     A product with a hundred rows takes a seventh less time (docs/experiments.md). Embeddings stay
     as they are, because their rows are looked up. An output layer tied to an embedding gets a copy
-    of its own.
+    of its own, unless it is a `PackedLinear`.
     """
     embeddings = {
         id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)
@@ -144,7 +172,7 @@ def transpose_weights_(model: nn.Module) -> None:
     for module in model.modules():
         for name, matrix in list(module.named_parameters(recurse=False)):
             is_linear = isinstance(module, nn.Linear) and name == "weight"
-            if not is_linear and name != "in_proj_weight":
+            if isinstance(module, PackedLinear) or not (is_linear or name == "in_proj_weight"):
                 continue
             if id(matrix) in embeddings:
                 setattr(module, name, nn.Parameter(_transposed(matrix)))

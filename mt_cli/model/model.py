@@ -5,7 +5,7 @@ Letters: B batch, N beams, S source length, T target length, D d_model, V target
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module
@@ -211,29 +211,6 @@ def _build_backend(config: ModelConfig) -> TransformerBackend:
 def _embedding(vocab_size: int, d_model: int) -> nn.Embedding:
     """An embedding that `initialize` fills: drawing it here too takes a second on `meta`."""
     return nn.Embedding(vocab_size, d_model, _weight=torch.empty(vocab_size, d_model))
-
-
-Shape = tuple[int, ...]
-
-
-def model_shapes(config: ModelConfig, tokenizers: Tokenizers) -> dict[str, Shape]:
-    """The shape of each parameter, by name, of a model for `tokenizers`.
-
-    The model is built on PyTorch's `meta` device, where tensors take no memory.
-    """
-    with torch.device("meta"):
-        # Sinusoids are no parameters. To compute them there would load PyTorch's compiler, a
-        # second's work.
-        learned = config.model_copy(update={"positions": "learned"})
-        parameters = dict(build_model(learned, tokenizers, seed=0).named_parameters())
-    if config.positions == "sinusoidal":
-        parameters = {name: each for name, each in parameters.items() if "positions" not in name}
-    return {name: tuple(parameter.shape) for name, parameter in parameters.items()}
-
-
-def num_parameters(shapes: Mapping[str, Shape]) -> int:
-    """How many numbers parameters of these shapes hold."""
-    return sum(map(math.prod, shapes.values()))
 
 
 def build_model(config: ModelConfig, tokenizers: Tokenizers, *, seed: int) -> "TranslationModel":

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from mt_cli.config.schema import ModelConfig
 from mt_cli.model.cpu_kernels import Dropout, bf16_softmax
+from mt_cli.model.numpy_model import sinusoids
 
 # Masks
 
@@ -50,19 +51,6 @@ def as_bias(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 # Positions (3.5)
 
 
-def sinusoids(max_len: int, d_model: int) -> Tensor:
-    """Waves of falling frequency, (max_len, D) (Vaswani et al. 2017, 3.5).
-
-    Even column i holds sin(position / 10000^(i/D)), the next one the cosine of the same angle; i is
-    the paper's 2i.
-    """
-    position = torch.arange(max_len, dtype=torch.float64).unsqueeze(1)  # (max_len, 1)
-    column = torch.arange(0, d_model, 2, dtype=torch.float64)  # (D/2,)
-    frequency = torch.exp(column * (-math.log(10000.0) / d_model))
-    angles = position * frequency  # (max_len, D/2)
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()  # (max_len, D)
-
-
 class PositionalEncoding(nn.Module):
     """Adds a vector for each position: fixed sinusoids or learned parameters."""
 
@@ -71,7 +59,8 @@ class PositionalEncoding(nn.Module):
         if is_learned:
             self.weight = nn.Parameter(torch.zeros(max_len, d_model))
         else:
-            self.register_buffer("weight", sinusoids(max_len, d_model), persistent=False)
+            waves = torch.from_numpy(sinusoids(max_len, d_model))
+            self.register_buffer("weight", waves, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """`x` (B, T, D) with positions added: (B, T, D)."""

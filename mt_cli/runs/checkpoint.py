@@ -10,13 +10,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import safetensors.torch
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
-from safetensors import SafetensorError
-from torch import Tensor
+from safetensors import SafetensorError, deserialize
 
 from mt_cli.errors import DataError
 from mt_cli.machine.files import (
@@ -31,12 +30,21 @@ from mt_cli.machine.files import (
     write_atomically,
     write_json,
 )
+from mt_cli.model.numpy_model import FloatArray, Weights
+
+if TYPE_CHECKING:  # not everybody who reads weights needs torch
+    from torch import Tensor
 
 MODEL, STATE, PROGRESS = "model.safetensors", "state.safetensors", "state.json"
 MAX_NUMBERS = 4
 """In a checkpoint's file, for each parameter of its model: an optimizer keeps two."""
 MAX_BYTES_BESIDE = 1 << 26
 """Of what else a file may hold: its header, sums of the meter."""
+DTYPES: Mapping[str, type[np.generic]] = {
+    "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16,
+    "I64": np.int64, "I32": np.int32, "U8": np.uint8, "BOOL": np.bool_,
+}  # fmt: skip
+"""NumPy's types for those of safetensors; it has no bf16, which is the upper half of an fp32."""
 Shapes = Mapping[str, tuple[int, ...]]
 Count = Annotated[int, Field(ge=0, lt=1 << 53, strict=True)]
 
@@ -63,10 +71,10 @@ def checkpoint_name(step: int) -> str:
 
 def save_checkpoint(
     folder: Path,
-    weights: Mapping[str, Tensor],
+    weights: "Mapping[str, Tensor]",
     *,
     state: CheckpointState,
-    tensors: Mapping[str, Tensor] | None = None,
+    tensors: "Mapping[str, Tensor] | None" = None,
 ) -> None:
     """Write a checkpoint to `folder`, which appears under its name only when complete.
 
@@ -84,30 +92,45 @@ def save_checkpoint(
         write_json(partial / MANIFEST, {"sha256": sha256_of_files(partial)})
 
 
-def read_weights(folder: Path, shapes: Shapes) -> dict[str, Tensor]:
-    """The checkpoint's weights in fp32, by parameter name; the model has parameters of `shapes`.
+def read_weights(folder: Path, shapes: Shapes) -> "dict[str, Tensor]":
+    """The checkpoint's weights, as tensors; see `read_arrays`."""
+    return tensors_of(read_arrays(folder, shapes))
+
+
+def tensors_of(weights: Weights) -> "dict[str, Tensor]":
+    """Tensors in fp32 with the numbers of `weights`."""
+    import torch
+
+    return {name: torch.from_numpy(array.astype(np.float32)) for name, array in weights.items()}
+
+
+def read_arrays(folder: Path, shapes: Shapes) -> dict[str, FloatArray]:
+    """The checkpoint's weights, by parameter name; the model has parameters of `shapes`.
 
     Raises:
         DataError: a file is missing or altered, belongs to another model, or holds NaN or infinity.
     """
-    weights = _read_tensors(folder, MODEL, shapes)
+    weights = _read_arrays(folder, MODEL, shapes)
     for name in sorted(shapes.keys() | weights.keys()):
-        found = tuple(weights[name].shape) if name in weights else "nothing"
+        found = weights[name].shape if name in weights else "nothing"
         expected = shapes.get(name, "nothing")
         if found != expected:
             raise DataError(f"{folder / MODEL}: {name} is {found}, the model has {expected}")
-    return {name: tensor.float() for name, tensor in weights.items()}
+    return weights
 
 
-def read_training_tensors(folder: Path, shapes: Shapes) -> dict[str, Tensor]:
+def read_training_tensors(folder: Path, shapes: Shapes) -> "dict[str, Tensor]":
     """What resuming needs besides the weights, of a model whose parameters have `shapes`.
 
     Raises:
         DataError: it is altered or missing; a run that was exported does not have it.
     """
+    import torch
+
     if STATE not in _listed_hashes(folder) and not (folder / STATE).exists():
         raise DataError(f"{folder}: exported, without what training needs to go on")
-    return _read_tensors(folder, STATE, shapes)
+    arrays = _read_arrays(folder, STATE, shapes)
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 def read_state(folder: Path) -> CheckpointState:
@@ -130,23 +153,30 @@ def weights_sha256(folder: Path) -> str:
     return _check(folder, MODEL)
 
 
-def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def _write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
+    from safetensors.torch import save
+
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, safetensors.torch.save(on_cpu))
+    write_atomically(path, save(on_cpu))
 
 
-def _read_tensors(folder: Path, name: str, shapes: Shapes) -> dict[str, Tensor]:
-    """The tensors in a checkpoint's file, which may be as large as the model's `shapes` allow."""
+def _read_arrays(folder: Path, name: str, shapes: Shapes) -> dict[str, NDArray[Any]]:
+    """What a checkpoint's file holds, which may be as large as the model's `shapes` allow."""
     path = folder / name
     num_parameters = sum(map(math.prod, shapes.values()))
     _check(folder, name)
     data = read_file(path, max_bytes=MAX_BYTES_BESIDE + 4 * MAX_NUMBERS * num_parameters)
-    with damage_named(path, "safetensors file", SafetensorError):
-        tensors = safetensors.torch.load(data)
-    for each, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+    arrays: dict[str, NDArray[Any]] = {}
+    with damage_named(path, "safetensors file", SafetensorError, KeyError):
+        for each, found in deserialize(data):  # type: ignore[no-untyped-call]
+            array = np.frombuffer(found["data"], DTYPES[found["dtype"]])
+            if found["dtype"] == "BF16":
+                array = (array.astype(np.uint32) << 16).view(np.float32)
+            arrays[each] = array.reshape(found["shape"])
+    for each, array in arrays.items():
+        if not np.isfinite(array).all():
             raise DataError(f"{path}: {each} holds NaN or infinity; use another checkpoint")
-    return tensors
+    return arrays
 
 
 def _check(folder: Path, name: str) -> str:

@@ -1,17 +1,14 @@
 """Run folders: everything that is needed to use, move or resume a trained model; and opening them.
 
-    manifest.json   format, sha256 of config and tokenizer, which prepared data, which parent
-    config.toml     tokenizer/                        what every command loads
-    checkpoints/    best.txt  last.txt                see `checkpoint`
-    status.json  env.json  metrics.jsonl  train.log   reports on the training
-    eval/           README.md                         kept evaluations, and the model card
-
-Torch is imported only when a model is built: an exported model does without it.
+manifest.json   format, sha256 of config and tokenizer, which prepared data, which parent
+config.toml     tokenizer/                        what every command loads
+checkpoints/    best.txt  last.txt                see `checkpoint`
+status.json  env.json  metrics.jsonl  train.log   reports on the training
+eval/           README.md                         kept evaluations, and the model card
 """
 
 import json
 import logging
-import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -29,11 +26,9 @@ from mt_cli.data.encoded import TrainingLengths
 from mt_cli.errors import ConfigError, DataError, PreparedDataError, UsageError
 from mt_cli.machine.files import (
     MANIFEST,
-    MAX_TEXT_BYTES,
     built_beside,
     check_hashes,
     check_replaceable,
-    errors_naming,
     has_files,
     parsed,
     read_file,
@@ -44,11 +39,14 @@ from mt_cli.machine.files import (
     write_atomically,
     write_json,
 )
+from mt_cli.model.numpy_model import FloatArray, Shape, Weights, parameter_shapes
+from mt_cli.runs.checkpoint import read_arrays, tensors_of, weights_sha256
+from mt_cli.text.language import base_language
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers
 
 if TYPE_CHECKING:
     from mt_cli.data.prepared import Prepared
-    from mt_cli.model.model import Shape, TranslationModel
+    from mt_cli.model.model import TranslationModel
 
 log = logging.getLogger(__name__)
 
@@ -150,41 +148,45 @@ class Run:
     # The model
 
     @cached_property
-    def parameter_shapes(self) -> "dict[str, Shape]":
+    def parameter_shapes(self) -> dict[str, Shape]:
         """The shape of each parameter of this run's model, by name, known without its weights."""
-        from mt_cli.model.model import model_shapes
-
-        return model_shapes(self.config.model, self.tokenizers)
+        return parameter_shapes(
+            self.config.model,
+            src_vocab_size=self.tokenizers.src.vocab_size,
+            tgt_vocab_size=self.tokenizers.tgt.vocab_size,
+        )
 
     def build_model(self, *, backend: Backend | None = None, seed: int = 0) -> "TranslationModel":
         """A fresh model of this run's shape, on `backend` or the one it was trained with."""
-        config = self.config.model
-        if backend is not None:
-            config = config.model_copy(update={"backend": backend})
         from mt_cli.model.model import build_model
 
+        changed = {} if backend is None else {"backend": backend}
+        config = self.config.model.model_copy(update=changed)
         return build_model(config, self.tokenizers, seed=seed)
 
     def load_model(
         self, *, checkpoint: str = "best", backend: Backend | None = None
     ) -> "TranslationModel":
         """The trained model of `checkpoint` (`best`, `last`, or a folder name), in eval mode."""
-        self.check_is_run()
-        from mt_cli.runs.checkpoint import read_weights
+        return self.model_of(self.read_weights(checkpoint), backend=backend)
 
-        weights = read_weights(self.checkpoint_folder(checkpoint), self.parameter_shapes)
+    def read_weights(self, checkpoint: str) -> dict[str, FloatArray]:
+        """The weights of `checkpoint` by parameter name, checked."""
+        self.check_is_run()
+        return read_arrays(self.checkpoint_folder(checkpoint), self.parameter_shapes)
+
+    def model_of(self, weights: Weights, *, backend: Backend | None = None) -> "TranslationModel":
+        """The model with these `weights` of the run, in eval mode."""
         model = self.build_model(backend=backend)
         if dict(model.named_parameters()).keys() != weights.keys():
             raise UsageError(
-                f"{self.folder}: backend '{backend}' has other parameters than that of the run"
+                f"{self.folder}: backend '{backend}' has other parameters than the run"
             )
-        model.load_state_dict(weights, strict=False)  # tied weights are saved once
+        model.load_state_dict(tensors_of(weights), strict=False)  # tied weights are saved once
         return model.eval()
 
     def weights_sha256(self, checkpoint: str) -> str:
         """sha256 of the weights of a checkpoint, or of an exported model."""
-        from mt_cli.runs.checkpoint import weights_sha256
-
         if self.is_exported:
             return self.manifest.sha256[EXPORTED_MODEL]
         return weights_sha256(self.checkpoint_folder(checkpoint))
@@ -233,6 +235,7 @@ class Run:
             )
         found = [each for each in POINTERS if self.pointer(each) in names] + names
         hint = f"it has {', '.join(found)}" if found else "training saved none yet"
+        hint += "; best comes with the first validation" if found and name == "best" else ""
         raise UsageError(f"{self.folder}: no checkpoint '{name}'; {hint}")
 
     def pointer(self, name: str) -> str | None:
@@ -358,62 +361,7 @@ def create_run(
     return Run(folder, config, manifest)
 
 
-# metrics.jsonl
-
-Record = dict[str, object]
-
-
-def read_metrics(path: Path) -> list[Record]:
-    """The records of the file `path`, but for an unfinished last line; none if there is no file.
-
-    Raises:
-        DataError: a line is damaged.
-    """
-    if not path.exists():
-        return []
-    records = []
-    lines = read_file(path, max_bytes=MAX_TEXT_BYTES).split(b"\n")[:-1]
-    for number, line in enumerate(lines, 1):
-        place = f"{path}: line {number}"
-        record = parsed(dict[str, object], line, place)
-        match record:
-            case {"kind": str(), "step": int()}:
-                records.append(record)
-            case _:
-                raise DataError(f"{place}: damaged; delete this line, the others are good")
-    return records
-
-
-def append_metrics(path: Path, record: Mapping[str, object]) -> None:
-    """Add a line to the file `path`."""
-    with errors_naming(path), path.open("ab") as file:
-        file.write(f"{json.dumps(record, allow_nan=False)}\n".encode())
-
-
-def truncate_metrics(path: Path, *, after_step: int) -> None:
-    """Drop the lines of later updates, which a kill lost, and an unfinished last line."""
-    kept = []
-    for record in read_metrics(path):
-        if number_in(record, "step", path=path) <= after_step:
-            kept.append(f"{json.dumps(record)}\n")
-    write_atomically(path, "".join(kept).encode())
-
-
-def number_in(record: Mapping[str, object], key: str, *, path: Path) -> float:
-    """The number under `key` of a record of the file `path`.
-
-    Raises:
-        DataError: there is none.
-    """
-    value = record.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise DataError(
-            f"{path}: step {record.get('step')}: damaged: {key} is {value!r}, no number"
-        )
-    return float(value)
-
-
-READY_MODEL = "multi30k-tiny"
+READY_MODEL = "de-en"
 TOKENIZER_KEYS = ("tokenizer.kind", "tokenizer.joint", "data.lowercase")
 """What a tokenizer depends on, besides its size and its languages."""
 LANGUAGE_KEYS = ("data.src_lang", "data.tgt_lang")
@@ -479,7 +427,8 @@ def open_run_between(src_lang: str, tgt_lang: str, folder: Path, *, asked_by: st
     """
     run = open_run(folder)
     found = run.config.data
-    if (found.src_lang, found.tgt_lang) != (src_lang, tgt_lang):
+    languages = list(map(base_language, (found.src_lang, found.tgt_lang)))
+    if languages != [base_language(src_lang), base_language(tgt_lang)]:
         raise UsageError(
             f"{asked_by}: {folder} is {found.src_lang}-{found.tgt_lang}, not {src_lang}-{tgt_lang}"
         )
@@ -549,6 +498,9 @@ def run_with_tokenizer(config: Config) -> Run | None:
     is_joint = config.tokenizer.joint and config.tokenizer.kind != "spacy"
     keys = TOKENIZER_KEYS if is_joint else TOKENIZER_KEYS + LANGUAGE_KEYS
     changed = differences(config, run.config)
+    for key in LANGUAGE_KEYS:
+        if len({base_language(str(lang)) for lang in changed.get(key, ())}) == 1:  # regions
+            del changed[key]
     different = [
         f"{key} is {json.dumps(wanted)}, there {json.dumps(found)}"
         for key, (wanted, found) in changed.items()
@@ -559,12 +511,11 @@ def run_with_tokenizer(config: Config) -> Run | None:
             f"tokenizer.from_run: that of {run.folder} does not suit: {'; '.join(different)}"
         )
     if any(key in changed for key in LANGUAGE_KEYS):
+        known = run.folder, run.config.data.src_lang, run.config.data.tgt_lang
         log.warning(
             "%s translates from %s to %s, other languages than this config's: what it knows will "
             "help little",
-            run.folder,
-            run.config.data.src_lang,
-            run.config.data.tgt_lang,
+            *known,
         )
     return run
 
@@ -590,6 +541,6 @@ def open_prepared_of(
         raise DataError(
             f"{error}; name the data of {run.folder} with --data DIR{otherwise}"
         ) from error
-    if prepared.sha256 != reference.sha256:
+    if not prepared.continues(reference.sha256):
         raise DataError(f"{place}: not what {run.folder} was trained on; name that with --data DIR")
     return prepared

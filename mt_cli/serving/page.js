@@ -2,6 +2,16 @@
 // Translates while one types: a request at a time, the newest text last.
 const WAIT_MS = 250;
 const DOUBTED = Math.log(0.5); // words that are less likely are underlined
+const EXAMPLES = {
+  de: [
+    "Wo ist der Bahnhof?",
+    "Kannst du mir bitte helfen?",
+    "Das Wetter ist heute schön.",
+    "Zwei Hunde rennen durch den Schnee.",
+    "Eine Frau liest in einem Park ein Buch.",
+    "Ein kleiner Junge spielt mit einem roten Ball.",
+  ],
+};
 const byId = (id) => document.getElementById(id);
 const source = byId("source");
 const target = byId("target");
@@ -32,6 +42,10 @@ function showCount() {
   if (!settings) return; // they come with the first answer
   const length = [...source.value].length;
   byId("count").textContent = `${length} of ${settings.charLimit} characters`;
+}
+
+function showExamples() {
+  byId("examples").hidden = source.value !== "";
 }
 
 function fill(list, texts, tag) {
@@ -127,6 +141,7 @@ byId("copy").addEventListener("click", async () => {
 
 source.addEventListener("input", () => {
   showCount();
+  showExamples();
   clearTimeout(timer);
   timer = setTimeout(translate, WAIT_MS);
 });
@@ -140,6 +155,16 @@ ask("frontend/settings").then((answer) => {
   target.lang = to.code;
   source.maxLength = settings.charLimit;
   byId("model").textContent = `${settings.model}, ${from.name} to ${to.name}. It knows only text like that of its training.`;
+  fill(byId("examples"), EXAMPLES[from.code] ?? [], "button");
+  for (const button of byId("examples").children) {
+    button.type = "button";
+    button.addEventListener("click", () => {
+      source.value = button.textContent;
+      source.focus();
+      source.dispatchEvent(new Event("input"));
+    });
+  }
+  showExamples();
   document.title = `${from.name} to ${to.name}`;
   showCount();
   if (source.value) translate();

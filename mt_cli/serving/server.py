@@ -28,7 +28,7 @@ from starlette.routing import Route
 
 from mt_cli import __version__
 from mt_cli.errors import ResourceError
-from mt_cli.machine.process import TERMINATING, reason_of
+from mt_cli.machine.process import HANGUP, TERMINATING, reason_of
 from mt_cli.machine.terminal import visible
 from mt_cli.runs.run import Run, models_named, open_models
 from mt_cli.serving.batcher import Batcher, Wanted
@@ -444,7 +444,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
         listener = socket.create_server(place[:2], family=family)
     except OSError as error:
         raise ResourceError(
-            f"{host}:{port}: {reason_of(error)}; give another with --port"
+            f"{host}:{port}: {reason_of(error)}; give another with --port or --host"
         ) from error
     # Connections inherit it; without it, the second packet of an answer waits for 40 ms.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -481,7 +481,10 @@ def serve_until_stopped(
     logging.getLogger("uvicorn.error").addFilter(
         lambda record: not record.getMessage().startswith("Exception in ASGI application")
     )
-    uvicorn.server.HANDLED_SIGNALS = (signal.SIGINT, *TERMINATING)  # its own are two of them
+    stopping = (signal.SIGINT, *TERMINATING, *HANGUP)  # its own are two of them
+    uvicorn.server.HANDLED_SIGNALS = tuple(
+        number for number in stopping if signal.getsignal(number) != signal.SIG_IGN
+    )
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:

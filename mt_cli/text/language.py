@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from py3langid.langid import MODEL_FILE, LanguageIdentifier
+if TYPE_CHECKING:
+    from py3langid.langid import LanguageIdentifier
 
 MIN_PROBABILITY = 0.9
 """Of a guess that counts."""
@@ -139,6 +142,12 @@ def foreign_language(text: str, lang: str) -> str | None:
     return other_language(text, lang)
 
 
+def likely_language(text: str) -> str | None:
+    """The language that `text` clearly is in, of those that py3langid knows."""
+    found, probability = _identifier().classify(text)
+    return str(found) if probability > MIN_PROBABILITY and any(map(str.isalpha, text)) else None
+
+
 def detected_language(text: str, *, among: Sequence[str]) -> tuple[str, float]:
     """Which of the languages `among` a `text` is probably in, and the probability of that.
 
@@ -159,13 +168,13 @@ def detected_language(text: str, *, among: Sequence[str]) -> tuple[str, float]:
 
 def language_name(code: str) -> str:
     """The English name of a language; the code itself where spaCy does not know it."""
-    if base_language(code) in NAMES:
-        return NAMES[base_language(code)].split()[0].title()
-    import spacy  # late: it takes seconds
-
-    with suppress(ImportError):
-        return str(spacy.util.get_lang_class(base_language(code)).__name__)
-    return code
+    spacy = find_spec("spacy")  # not imported, which takes seconds
+    if spacy is None or spacy.origin is None:
+        return code
+    module = Path(spacy.origin).parent / "lang" / base_language(code) / "__init__.py"
+    source = module.read_text(encoding="utf-8") if module.is_file() else ""
+    found = re.search(r"^class (\w+)\(Language\):", source, re.MULTILINE)
+    return found[1] if found else code
 
 
 def names_language(text: str, lang: str) -> bool:
@@ -181,6 +190,8 @@ def is_known(lang: str) -> bool:
 
 
 @cache
-def _identifier() -> LanguageIdentifier:
-    # Cached: reading its model takes half a second.
+def _identifier() -> "LanguageIdentifier":
+    # Late and cached: importing it and reading its model take half a second.
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -10,6 +10,7 @@ import re
 import tempfile
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Literal
 
 import sentencepiece
@@ -58,10 +59,8 @@ class SubwordTokenizer:
             )
         self.vocab_size = int(p.vocab_size())
         """Pieces, bytes and special symbols."""
-        self.unlearnt = frozenset(
-            (UNK_ID, *(i for i in range(len(SPECIALS), self.vocab_size) if p.is_byte(i)))
-        )
-        """Ids of bytes, which spell what training hardly showed."""
+        self.unknown_ids = [UNK_ID, *filter(p.is_byte, range(self.vocab_size))]
+        """Ids that spell what no piece has."""
 
     def __reduce__(self) -> tuple[type["SubwordTokenizer"], tuple[bytes]]:
         """Pickle the serialized model, because the library's own object may not be pickled."""
@@ -92,7 +91,7 @@ class SubwordTokenizer:
 
     def is_broken(self, ids: Sequence[int]) -> bool:
         """Whether bytes among `ids` are no character, so that the text lacks them."""
-        return not self.unlearnt.isdisjoint(ids) and LOST in self._spelt(ids)
+        return not set(self.unknown_ids).isdisjoint(ids) and LOST in self._spelt(ids)
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The pieces that `ids` stand for, without padding and sentence ends."""
@@ -102,16 +101,22 @@ class SubwordTokenizer:
         """Whether there is a space before the piece."""
         return str(self._processor.id_to_piece(token_id)).startswith(SPACE_MARK)
 
-    @property
+    @cached_property
     def entries(self) -> list[str]:
         """The special symbols and the pieces."""
         return [*SPECIALS, *self.tokens(range(len(SPECIALS), self.vocab_size))]
 
 
 def learn_subwords(
-    texts: Iterable[str], *, kind: Literal["bpe", "unigram"], vocab_size: int
+    texts: Iterable[str],
+    *,
+    kind: Literal["bpe", "unigram"],
+    vocab_size: int,
+    split_digits: bool = False,
 ) -> SubwordTokenizer:
     """Learn `vocab_size` pieces from normalized `texts`, or fewer if the text is too short.
+
+    With `split_digits`, every digit is a piece of its own.
 
     Raises:
         ConfigError: `vocab_size` is too small for all bytes and letters.
@@ -129,6 +134,7 @@ def learn_subwords(
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
             byte_fallback=True,
+            split_digits=split_digits,
             pad_id=PAD_ID,
             unk_id=UNK_ID,
             bos_id=BOS_ID,

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Literal, TypeVar
 
@@ -78,8 +78,9 @@ class Tokenizers:
     def learnt(self) -> Learnt:
         """What a source may have that the model has learnt."""
         entries = []
+        unknown = {*range(len(SPECIALS)), *self.src.unknown_ids}
         for i, entry in enumerate(self.src.entries):
-            if i >= len(SPECIALS) and i not in self.src.unlearnt:
+            if i not in unknown:
                 entries.append(entry)
         return Learnt(
             frozenset(chain(" ", *entries)),
@@ -186,8 +187,6 @@ def learn_tokenizers(
     tgt_size = config.tgt_vocab_size or config.vocab_size
     src_texts = [src for src, _ in pairs]
     tgt_texts = [tgt for _, tgt in pairs]
-    src: Tokenizer
-    tgt: Tokenizer
     if config.kind == "spacy":
         src_words = _count_words(src_texts, options.src_lang)
         tgt_words = _count_words(tgt_texts, options.tgt_lang)
@@ -196,13 +195,13 @@ def learn_tokenizers(
             tgt_words = src_words
         src_entries = learn_vocabulary(src_words, max_size=src_size, min_freq=config.min_freq)
         tgt_entries = learn_vocabulary(tgt_words, max_size=tgt_size, min_freq=config.min_freq)
-        src = WordTokenizer(options.src_lang, src_entries)
-        tgt = WordTokenizer(options.tgt_lang, tgt_entries)
-    elif config.joint:
-        both = chain.from_iterable(pairs)
-        src = learn_subwords(both, kind=config.kind, vocab_size=src_size)
-        tgt = src
+        src_tokenizer = WordTokenizer(options.src_lang, src_entries)
+        tgt_tokenizer = WordTokenizer(options.tgt_lang, tgt_entries)
+        return Tokenizers(src_tokenizer, tgt_tokenizer, config.kind, config.joint, options)
+    learn = partial(learn_subwords, kind=config.kind, split_digits=config.split_digits)
+    if config.joint:
+        src = tgt = learn(chain.from_iterable(pairs), vocab_size=src_size)
     else:
-        src = learn_subwords(src_texts, kind=config.kind, vocab_size=src_size)
-        tgt = learn_subwords(tgt_texts, kind=config.kind, vocab_size=tgt_size)
+        src = learn(src_texts, vocab_size=src_size)
+        tgt = learn(tgt_texts, vocab_size=tgt_size)
     return Tokenizers(src, tgt, config.kind, config.joint, options)

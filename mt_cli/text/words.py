@@ -55,8 +55,8 @@ class WordTokenizer:
         self.lang = lang
         self.entries = list(entries)
         self.vocab_size = len(entries)
-        self.unlearnt = frozenset((UNK_ID,))
-        """The id of what training hardly showed."""
+        self.unknown_ids = [UNK_ID]
+        """Ids of words that are no entries."""
         self._ids = {token: i for i, token in enumerate(entries)}
         if self.entries[: len(SPECIALS)] != list(SPECIALS):
             raise DataError(f"a vocabulary begins with {' '.join(SPECIALS)}")

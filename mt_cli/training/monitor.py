@@ -24,7 +24,8 @@ from mt_cli.machine.files import write_atomically, write_json
 from mt_cli.machine.process import import_extra
 from mt_cli.machine.terminal import progress_bar, visible
 from mt_cli.runs.checkpoint import CheckpointState
-from mt_cli.runs.run import STATUS, Run, append_metrics, number_in, read_metrics
+from mt_cli.runs.metrics import append_metrics, number_in, read_metrics
+from mt_cli.runs.run import STATUS, Run
 from mt_cli.training.trainer import StepReport, Trainer
 from mt_cli.training.validator import Validation, Validator
 

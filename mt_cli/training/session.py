@@ -30,7 +30,8 @@ from mt_cli.runs.checkpoint import (
     read_weights,
     save_checkpoint,
 )
-from mt_cli.runs.run import CHECKPOINTS, Run, number_in, read_metrics, truncate_metrics
+from mt_cli.runs.metrics import number_in, read_metrics, truncate_metrics
+from mt_cli.runs.run import CHECKPOINTS, Run
 from mt_cli.training.distributed import World
 from mt_cli.training.monitor import Monitor, tracking, warnings_before
 from mt_cli.training.optimizer import FIRST_SCALE_LOG2

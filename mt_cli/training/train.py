@@ -18,8 +18,8 @@ import torch
 from mt_cli import __version__
 from mt_cli.config.load import RUN_CONFIG, command_line, differences
 from mt_cli.config.schema import Config, ModelConfig, Precision
-from mt_cli.data.corpora import changed_files
 from mt_cli.data.prepared import Prepared, open_prepared
+from mt_cli.data.shards import unprepared_files
 from mt_cli.errors import ResourceError, UsageError
 from mt_cli.evaluation.kept import write_card
 from mt_cli.machine.device import (
@@ -138,12 +138,11 @@ def train_run(
 
 
 def _warn_of_changed_files(config: Config, prepared: Prepared, config_path: Path | None) -> None:
-    prepared_at = min((each.folder / MANIFEST).stat().st_mtime for each in prepared.shards)
-    changed = changed_files(config.data, prepared.manifest.inputs, since=prepared_at)
+    changed = unprepared_files(prepared, config)
     if changed:
-        shard = ["--shard", "I/N"] if prepared.manifest.shards else []
+        shard = ["--append"] if prepared.manifest.shards else []
         log.warning(
-            "training on the text as it was prepared; changed since: %s; to use it: %s",
+            "training on the text as it was prepared; changed since, or new: %s; to use it: %s",
             ", ".join(map(str, changed)),
             command_line("prepare", config_path or "CONFIG", *shard),
         )
@@ -249,8 +248,10 @@ def fastest_precision(config: ModelConfig, *, tokens_per_batch: int) -> Precisio
 def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Run:
     """The run that is resumed, whose lock the caller holds."""
     run = open_run(run_dir)
-    if run.manifest.prepared.sha256 != prepared.sha256:
+    if not prepared.continues(run.manifest.prepared.sha256):
         raise UsageError(f"{run_dir}: {prepared.folder} holds other data by now; train anew")
+    if run.manifest.prepared.sha256 != prepared.sha256:
+        log.warning("%s continues with the shards, too, that were appended to its data", run_dir)
     changed = differences(run.config, config)
     changed.pop("training.init_from", None)  # the run has begun
     fixed = [

@@ -53,7 +53,7 @@ BY: dict[TranslateBy, dict[str, object]] = {
 }
 
 
-def make_pairs(config: Config, *, source: Path | None = None, offline: bool = False) -> MadeFiles:
+def make_pairs(config: Config, *, sources: Sequence[Path] = (), offline: bool = False) -> MadeFiles:
     """The pairs of each `[data.more.NAME]` with `translate_with`: as they were kept, or made now.
 
     A stopped translation goes on where it stopped.
@@ -61,15 +61,15 @@ def make_pairs(config: Config, *, source: Path | None = None, offline: bool = Fa
     Raises:
         UsageError: a run is of another direction, or there is none.
         DataError: a file is missing or damaged.
-        ResourceError: captions have to be fetched and cannot be, or memory or disk are full.
+        ResourceError: files have to be fetched and cannot be, or memory or disk are full.
     """
     data = config.data
     made = {}
     for name, more in data.more.items():
         if more.translate_with is None:
             continue
-        text = monolingual_text(data, name, source=source, offline=offline)
-        held_out = _held_out(data, text.side, source=source, offline=offline)
+        text = monolingual_text(data, name, sources=sources, offline=offline)
+        held_out = _held_out(data, text.side, sources=sources, offline=offline)
         run_from = data.src_lang if text.side == "src" else data.tgt_lang
         run_to = data.tgt_lang if text.side == "src" else data.src_lang
         asked_by = f"data.more.{name}.translate_with"
@@ -78,9 +78,9 @@ def make_pairs(config: Config, *, source: Path | None = None, offline: bool = Fa
     return made
 
 
-def _held_out(data: DataConfig, side: Side, *, source: Path | None, offline: bool) -> set[str]:
+def _held_out(data: DataConfig, side: Side, *, sources: Sequence[Path], offline: bool) -> set[str]:
     """The gists of all lines on `side` of val and the tests."""
-    corpus = find_corpus(data, source=source, offline=offline)
+    corpus = find_corpus(data, sources=sources, offline=offline)
     keys: set[str] = set()
     for name, split in corpus.items():
         if not is_trained_on(name):

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mt_cli.config.schema import DecodingConfig
-from mt_cli.decoding import Hyp, Ids, OnDone, wu_length_penalty
+from mt_cli.decoding import Hyp, Ids, OnDone
 from mt_cli.errors import DataError, ResourceError, UsageError
 from mt_cli.machine.process import MEMORY, import_extra, shortage, usable_cores
 from mt_cli.runs.run import Run
+from mt_cli.translation.engine import CrossAttention, Engine
 from mt_cli.translation.options import DecodingOptions, forbidden_ids
-from mt_cli.translation.searcher import CrossAttention, Engine
 
 if TYPE_CHECKING:  # an optional package
     from ctranslate2 import AsyncTranslationResult, TranslationResult
@@ -94,47 +94,31 @@ class CTranslate2Engine(Engine):
             # All beams: the one that CTranslate2 ranks last may be the first by our penalty.
             num_hyps = config.beam_size
         results = self._in_batches(sources, prefixes, num_hyps=num_hyps, on_done=on_done)
-        pairs = []
+        src_ids: list[Ids] = []
+        hyps: list[list[int]] = []
         prefix_lengths = []
         for ids, prefix, result in zip(sources, prefixes, results, strict=True):
-            pairs += [(ids, tokens) for tokens in result.hypotheses]
-            prefix_lengths += [len(prefix)] * len(result.hypotheses)
-        scored = iter(self._scored(pairs, prefix_lengths))
+            for tokens in result.hypotheses:
+                src_ids.append(ids)
+                hyps.append(self._ids(tokens))
+                prefix_lengths.append(len(prefix))
+        scored = iter(self.scored(src_ids, hyps, prefix_lengths))
         ranked = []
         for result in results:
-            hyps = [next(scored) for _ in result.hypotheses]
-            ranked.append(sorted(hyps, key=lambda hyp: -hyp.score)[:n_best])
+            of_source = [next(scored) for _ in result.hypotheses]
+            ranked.append(sorted(of_source, key=lambda hyp: -hyp.score)[:n_best])
         return ranked
 
-    def _scored(
-        self, pairs: Sequence[tuple[Ids, Sequence[str]]], prefix_lengths: Sequence[int]
-    ) -> list[Hyp]:
-        """A hypothesis of each pair of a source and tokens, with its probability by the model."""
-        hyps = []
-        of_pairs = zip(pairs, prefix_lengths, self._log_probs(pairs), strict=True)
-        for (ids, tokens), prefix_length, found in of_pairs:
-            # The last is `</s>`, which does not end a hypothesis that reached its limit.
-            log_probs = found[: self.limit(len(ids), prefix_length)]
-            log_prob = sum(log_probs[prefix_length:])
-            divisor = wu_length_penalty(len(log_probs), self.config.length_penalty)
-            hyps.append(Hyp(self._ids(tokens), log_prob / divisor, log_prob))
-        return hyps
-
-    def _log_probs(self, pairs: Sequence[tuple[Ids, Sequence[str]]]) -> list[list[float]]:
-        """Those of the tokens of each pair of a source and tokens, and of `</s>`."""
+    def token_log_probs(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[list[float]]:
+        """See `Engine`."""
         with self._failures_explained():
             found = self._engine.score_batch(
-                [_named(ids, self._src_tokens) for ids, _ in pairs],
-                [tokens for _, tokens in pairs],
+                [_named(ids, self._src_tokens) for ids in sources],
+                [_named(hyp, self._tgt_tokens) for hyp in hyps],
                 max_batch_size=self._batch_size,
                 max_input_length=self.longest_sentence + 1,
             )
         return [result.log_probs for result in found]
-
-    def token_log_probs(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[list[float]]:
-        """See `Engine`."""
-        pairs = zip(sources, hyps, strict=True)
-        return self._log_probs([(src, _named(hyp, self._tgt_tokens)) for src, hyp in pairs])
 
     def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[CrossAttention]:
         """See `Engine`; which layer and heads are asked is written in the exported weights."""

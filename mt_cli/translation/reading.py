@@ -3,17 +3,14 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from mt_cli.errors import UsageError
 from mt_cli.text import UNK_ID
 from mt_cli.text.normalize import normalize, read_capitals
 from mt_cli.text.sentences import split_sentences, split_text
 from mt_cli.text.tokenizers import Learnt, Tokenizers
+from mt_cli.translation.engine import Engine
 from mt_cli.translation.segments import INDENTATION, Segment, cut
-
-if TYPE_CHECKING:
-    from mt_cli.translation.searcher import Engine
 
 ALIKE = ("'’ʼ´`", "-‐‑")
 """Signs within a word that people type one for the other."""
@@ -72,7 +69,7 @@ def checked_line(line: object, *, name: str) -> str:
 
 
 def read_lines(
-    lines: Iterable[str], engine: "Engine", tokenizers: Tokenizers, *, prefix: Sequence[int] = ()
+    lines: Iterable[str], engine: Engine, tokenizers: Tokenizers, *, prefix: Sequence[int] = ()
 ) -> list[Line]:
     """Each of `lines` as it is translated, the first part of each to begin with `prefix`.
 
@@ -124,7 +121,7 @@ def _spelt_as_learnt(text: str, learnt: Learnt) -> str:
     return text
 
 
-def _split(text: str, ids: list[int], engine: "Engine", tokenizers: Tokenizers) -> list[Part]:
+def _split(text: str, ids: list[int], engine: Engine, tokenizers: Tokenizers) -> list[Part]:
     """The parts of a line: no longer than the model takes, nor than training showed it."""
     if not ids:
         return []
@@ -151,7 +148,7 @@ def _split(text: str, ids: list[int], engine: "Engine", tokenizers: Tokenizers) 
 
 
 def _has_long_sentence(
-    text: str, parts: Sequence[Part], engine: "Engine", tokenizers: Tokenizers
+    text: str, parts: Sequence[Part], engine: Engine, tokenizers: Tokenizers
 ) -> bool:
     """Whether one of the sentences of a line in `parts` is longer than the model takes."""
     if len(parts) < 2:

@@ -6,6 +6,7 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from mt_cli.runs.run import Run
 from mt_cli.text.language import foreign_language
 from mt_cli.text.normalize import normalize
 from mt_cli.text.numbers import changes_a_number
@@ -19,6 +20,12 @@ FEW_CUT = 3
 """Fewer translations that reached their maximum length are no reason for a warning."""
 SMALL_SHARE_CUT = 0.01
 """Nor is this share of them."""
+MAX_LINES = 100
+"""Most lines that are compared with training."""
+FAR = 1.4
+"""Text whose words have this many times the tokens of training's is unlike it."""
+FEW_WORDS = 20
+"""In so many, of the test sets' texts 3 in 100 are unlike training, of newspapers' 60."""
 FEW_TERMS = 10
 """Of a glossary that has more terms than there are lines, many occur in none."""
 
@@ -219,3 +226,20 @@ def _unused(
             f"{len(nowhere)} terms of the glossary occur in no line, such as {nowhere[0]}"
         )
     return warnings
+
+
+def unlike_training(lines: Sequence[str], run: Run) -> str | None:
+    """A sentence if the words of the last of `lines` are unlike those `run` was trained on."""
+    texts = [normalize(line) for line in lines[-MAX_LINES:]]
+    usual = run.manifest.lengths.tokens_per_word
+    num_words = len(" ".join(texts).split())
+    if not usual or num_words < FEW_WORDS:
+        return None
+    rate = sum(map(len, run.tokenizers.encode(texts, "src"))) / num_words
+    if rate <= FAR * usual:
+        return None
+    return (
+        "this text is unlike what the model has learnt from "
+        f"({', '.join(run.config.data.corpus)}): {rate:.1f} tokens a word, {usual:.1f} there; "
+        "expect mistakes"
+    )

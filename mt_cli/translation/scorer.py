@@ -4,16 +4,14 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from mt_cli.config.schema import DecodingConfig
 from mt_cli.runs.run import Run, open_run_between
 from mt_cli.text.normalize import normalize, read_capitals
 from mt_cli.text.tokenizers import Tokenizers
+from mt_cli.translation.engine import Engine
 from mt_cli.translation.result import Translation
-
-if TYPE_CHECKING:
-    from mt_cli.translation.searcher import Engine
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +26,7 @@ class PairScore(NamedTuple):
 
 
 def score_pairs(
-    engine: "Engine",
+    engine: Engine,
     tokenizers: Tokenizers,
     sources: Sequence[str],
     targets: Sequence[str],
@@ -69,9 +67,7 @@ def score_pairs(
 class Reranker:
     """Orders a line's translations by the score of `decoding.rerank_weights`."""
 
-    def __init__(
-        self, reverse: "Engine", tokenizers: Tokenizers, weights: tuple[float, ...]
-    ) -> None:
+    def __init__(self, reverse: Engine, tokenizers: Tokenizers, weights: tuple[float, ...]) -> None:
         """`reverse`, which has `tokenizers`, translates back."""
         self._reverse = reverse
         self._tokenizers = tokenizers

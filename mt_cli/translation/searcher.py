@@ -1,29 +1,24 @@
-"""`Searcher`: source ids in, hypotheses out, in batches of like length on every core."""
+"""`Searcher`: search with PyTorch, in batches of like length on every core."""
 
 import logging
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import closing
-from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
 from mt_cli.config.schema import DecodingConfig
 from mt_cli.data.batching import pad_ids
 from mt_cli.data.encoded import TrainingLengths
-from mt_cli.decoding import (
-    Hyp,
-    Ids,
-    OnDone,
+from mt_cli.decoding import Hyp, Ids, OnDone
+from mt_cli.decoding.search import (
     Rules,
     beam_search,
     greedy_search,
@@ -33,96 +28,16 @@ from mt_cli.decoding import (
 from mt_cli.errors import OutOfMemoryError
 from mt_cli.machine.device import Runtime
 from mt_cli.machine.process import MEMORY, shortage
-from mt_cli.model.cpu_kernels import transpose_weights_
+from mt_cli.model.cpu_kernels import CAN_PACK, PackedLinear, transpose_weights_
 from mt_cli.model.inside import attention_maps
 from mt_cli.model.model import Ensemble, TranslationModel
-from mt_cli.model.one_sentence import OneSentenceModel
+from mt_cli.model.numpy_model import Weights
 from mt_cli.runs.run import Run
 from mt_cli.text import BOS_ID, EOS_ID
+from mt_cli.translation.engine import CrossAttention, Engine
 from mt_cli.translation.options import DecodingOptions, forbidden_ids
 
 log = logging.getLogger(__name__)
-ALIGNED_TOGETHER = 256
-"""Translations whose attention is in memory at a time."""
-CrossAttention = NDArray[np.float32]
-"""(T, S): how much each id of a hypothesis attends to each id of its source."""
-
-
-class Engine(ABC):
-    """Searches for hypotheses; no source is empty. `Searcher` is ours."""
-
-    models: Sequence[TranslationModel] = ()
-    """The models; attention is that of the first. Empty for an exported model."""
-
-    def __init__(
-        self,
-        config: DecodingConfig,
-        *,
-        device: str,
-        longest_sentence: int,
-        lengths: TrainingLengths,
-    ) -> None:
-        """`longest_sentence` is the most ids of a source and of a hypothesis.
-
-        `lengths` are those of the training data.
-        """
-        self.config = config
-        self.device = device
-        self.longest_sentence = longest_sentence
-        self.lengths = lengths
-
-    def with_beam_size(self, beam_size: int | None) -> Self:
-        """The same engine with another beam size; itself if that is None, or if it draws."""
-        if beam_size in (None, self.config.beam_size) or self.config.temperature:
-            return self
-        config = DecodingConfig.model_validate({**self.config.model_dump(), "beam_size": beam_size})
-        other = copy(self)
-        other.config = config
-        return other
-
-    def limit(self, src_length: int, prefix_length: int = 0) -> int:
-        """Most ids of the translation of `src_length` ids, which begins with so many given ones."""
-        factor = self.config.max_len_factor
-        if factor is None:
-            factor = self.lengths.max_len_factor
-        usual = max(int(factor * src_length), prefix_length) + self.config.max_len_extra
-        return min(usual, self.longest_sentence)
-
-    @abstractmethod
-    def search(
-        self,
-        sources: Sequence[Ids],
-        *,
-        prefixes: Sequence[Ids] = (),
-        n_best: int = 1,
-        is_scored: bool = True,
-        on_done: OnDone | None = None,
-    ) -> list[list[Hyp]]:
-        """The `n_best` best hypotheses of each of `sources`, the best first.
-
-        They begin with its one of `prefixes`, if there are any, which counts as certain and is
-        shorter than `longest_sentence`. Unless they are to be scored, scores may be 0.
-        """
-
-    @abstractmethod
-    def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[CrossAttention]:
-        """The attention of each of `hyps` to its source, without `</s>`.
-
-        Heads are averaged in the last layer but one, whose cross-attention aligns best (Garg et al.
-        2019). Of several models, the first is used.
-        """
-
-    @abstractmethod
-    def token_log_probs(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[list[float]]:
-        """The log-probability of each id of `hyps`, and then of `</s>`, given those before it."""
-
-    def attentions(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> Iterator[CrossAttention]:
-        """The `cross_attention` of each of `hyps`, of which few are in memory at a time."""
-        for begin in range(0, len(hyps), ALIGNED_TOGETHER):
-            part = slice(begin, begin + ALIGNED_TOGETHER)
-            yield from self.cross_attention(sources[part], hyps[part])
-
-
 Sentence = tuple[Ids, Ids]
 """The ids of a source, and those that its translation begins with."""
 Pair = tuple[Ids, Ids]
@@ -161,9 +76,8 @@ class Searcher(Engine):
         runtime: Runtime,
         forbidden_ids: Ids,
         lengths: TrainingLengths | None = None,
-        for_one_sentence: OneSentenceModel | None = None,
     ) -> None:
-        """`for_one_sentence` is the same model, for greedy search over one."""
+        """`forbidden_ids` are never chosen, `lengths` those of the training data."""
         super().__init__(
             config,
             device=str(runtime.device),
@@ -171,12 +85,11 @@ class Searcher(Engine):
             lengths=lengths or TrainingLengths(),
         )
         self._model = model
-        self.models = model.models if isinstance(model, Ensemble) else [model]
+        self._models = model.models if isinstance(model, Ensemble) else [model]
         self.runtime = runtime
         self._rules = Rules(
             BOS_ID, EOS_ID, tuple(forbidden_ids), no_repeat_ngram=config.no_repeat_ngram
         )
-        self._for_one_sentence = for_one_sentence
         self._threads = runtime.threads or torch.get_num_threads()
         # Kept, because every new thread takes memory that is not given back.
         self._pool = ThreadPoolExecutor(
@@ -188,24 +101,43 @@ class Searcher(Engine):
         cls, runs: Sequence[Run], config: DecodingConfig, options: DecodingOptions
     ) -> "Searcher":
         """Load the checkpoints of `runs` that `options` name, on the device that they name."""
+        weights = []
+        for run, name in zip(runs, options.checkpoints_of(runs), strict=True):
+            weights.append(run.read_weights(name))
+        return cls.of_weights(runs, weights, config, options)
+
+    @classmethod
+    def of_weights(
+        cls,
+        runs: Sequence[Run],
+        weights: Sequence[Weights],
+        config: DecodingConfig,
+        options: DecodingOptions,
+    ) -> "Searcher":
+        """The models of `runs` with these `weights`, on the device that `options` name."""
         runtime = options.set_up_runtime(config)
         models = []
-        for run, name in zip(runs, options.checkpoints_of(runs), strict=True):
-            models.append(run.load_model(checkpoint=name, backend=options.backend))
+        for run, of_run in zip(runs, weights, strict=True):
+            models.append(run.model_of(of_run, backend=options.backend))
         if runtime.device.type == "cpu":
             for model in models:
+                if CAN_PACK and runtime.precision == "fp32":
+                    model.output = PackedLinear(model.output)
                 transpose_weights_(model)
         joint = models[0] if len(models) == 1 else Ensemble(models).eval()
         joint.to(runtime.device)
-        for_one_sentence = None if runtime.precision != "fp32" else OneSentenceModel.of(joint)
         return cls(
             joint,
             config,
             runtime=runtime,
             forbidden_ids=forbidden_ids(runs[0].tokenizers, config),
             lengths=runs[0].manifest.lengths,
-            for_one_sentence=for_one_sentence,
         )
+
+    @property
+    def models(self) -> Sequence[TranslationModel]:
+        """See `Engine`."""
+        return self._models
 
     def search(
         self,
@@ -307,15 +239,6 @@ class Searcher(Engine):
             src_ids = self._with_ends(sources)
             prefixes = pad_prefixes([prefix for _, prefix in sentences], self.runtime.device)
             if config.beam_size == 1 and not is_scored:
-                alone = self._for_one_sentence
-                if len(lens) == 1 and alone is not None and not config.no_repeat_ngram:
-                    hyp = alone.greedy_search(
-                        src_ids,
-                        prefix=sentences[0][1],
-                        limit=lens[0],
-                        forbidden_ids=self._rules.forbidden_ids,
-                    )
-                    return [[Hyp(hyp, 0.0, 0.0)]]
                 model = self._model
                 found = greedy_search(
                     model.step, model.start(src_ids), limits, self._rules, prefixes=prefixes

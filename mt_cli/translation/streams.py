@@ -13,6 +13,7 @@ from typing import BinaryIO, cast
 from mt_cli.data.readers import (
     DAMAGE,
     PACKED_ENDINGS,
+    check_is_lines,
     check_is_text,
     named_kind,
     open_text,
@@ -33,6 +34,9 @@ LINES_TOGETHER = 2048
 """Enough that sorting by length fills batches evenly, few enough that memory stays small."""
 LINES_FOR_GPU = 16_384
 """Enough for two batches."""
+DOCUMENT_ENDINGS = frozenset(
+    (".doc", ".docx", ".odt", ".ods", ".pdf", ".ppt", ".pptx", ".rtf", ".xls", ".xlsx", ".zip")
+)
 BYTES_OF_LINE = 128
 """More than most lines have."""
 
@@ -104,8 +108,7 @@ def open_source(name: str, *, text: str | None = None) -> AbstractContextManager
             os.set_blocking(sys.stdin.fileno(), True)
         return nullcontext(cast("io.BufferedReader", sys.stdin.buffer))
     path = Path(name)
-    if named_kind(path) == "json":
-        log.warning("%s: each line is translated as text, although the name says otherwise", path)
+    check_is_lines(path)
     return open_text(path)
 
 
@@ -163,7 +166,9 @@ def open_target(name: str) -> Iterator[Target]:
         with path.open("ab", buffering=0) as file:
             yield Target(file, path)
         return
-    if path.suffix in PACKED_ENDINGS:
+    ending = path.suffix.lower()
+    is_no_text = named_kind(path) in ("csv", "parquet", "tmx")
+    if is_no_text or ending in PACKED_ENDINGS or ending in DOCUMENT_ENDINGS:
         raise UsageError(f"{name}: translations are plain text; leave out {path.suffix}")
     # Of a link, the file is replaced and not the link.
     place = path.resolve() if path.is_symlink() else path

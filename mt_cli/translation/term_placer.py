@@ -11,20 +11,17 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mt_cli.decoding import Hyp, Ids
 from mt_cli.text import UNK_ID
 from mt_cli.text.language import DETERMINERS, UNSPACED, base_language
 from mt_cli.text.tokenizers import Tokenizer, Tokenizers
 from mt_cli.text.words import JOINER
+from mt_cli.translation.engine import CrossAttention, Engine
 from mt_cli.translation.glossary import Glossary, Term
 from mt_cli.translation.reading import Part
-
-if TYPE_CHECKING:
-    from mt_cli.decoding import Hyp, Ids
-    from mt_cli.translation.searcher import CrossAttention, Engine
 
 
 @dataclass
@@ -32,9 +29,9 @@ class Draft:
     """A translation on its way to have all terms."""
 
     part: Part
-    hyps: "list[Hyp]"
+    hyps: list[Hyp]
     """The best first."""
-    prefix: "Ids"
+    prefix: Ids
     """What they begin with."""
     every_term: Sequence[Term]
     """Those of the source."""
@@ -42,15 +39,15 @@ class Draft:
     """Those of them that have not been placed."""
     missing: list[Term] = field(default_factory=list)
     """Those of these that the best may lack."""
-    replaced: "Ids" = ()
+    replaced: Ids = ()
     """The words whose place the last term took."""
 
     @property
-    def ids(self) -> "Ids":
+    def ids(self) -> Ids:
         """Those of the best."""
         return self.hyps[0].ids
 
-    def rest(self, hyp: "Hyp") -> "Ids":
+    def rest(self, hyp: Hyp) -> Ids:
         """What `hyp` has after the prefix."""
         return hyp.ids[len(self.prefix) :]
 
@@ -58,7 +55,7 @@ class Draft:
 class TermPlacer:
     """Searches anew where a translation lacks a term of its source."""
 
-    def __init__(self, glossary: Glossary, engine: "Engine", tokenizers: Tokenizers) -> None:
+    def __init__(self, glossary: Glossary, engine: Engine, tokenizers: Tokenizers) -> None:
         self._glossary = glossary
         self._engine = engine
         self._tokenizers = tokenizers
@@ -69,11 +66,11 @@ class TermPlacer:
     def place(
         self,
         parts: Sequence[Part],
-        hyps: "Sequence[list[Hyp]]",
+        hyps: Sequence[list[Hyp]],
         *,
         n_best: int,
         is_scored: bool,
-    ) -> "list[list[Hyp]]":
+    ) -> list[list[Hyp]]:
         """The `hyps` of `parts`, or others whose best has the terms that were missing.
 
         A term is placed as often as the source has it; it is still missing if the vocabulary or the
@@ -106,7 +103,7 @@ class TermPlacer:
             draft.missing = [term for term in draft.terms if term.name in names]
         return [draft for draft in with_terms if draft.missing]
 
-    def _cut(self, draft: Draft, weights: "CrossAttention") -> None:
+    def _cut(self, draft: Draft, weights: CrossAttention) -> None:
         """Let `draft` begin with what it has up to the first missing term, and with that."""
         found = []
         for term in draft.missing:
@@ -118,7 +115,7 @@ class TermPlacer:
         draft.terms.remove(term)
         draft.prefix = self._placed(term, draft, draft.ids[:begin]) or draft.prefix
 
-    def _place(self, term: Term, draft: Draft, weights: "CrossAttention") -> "tuple[int, Ids]":
+    def _place(self, term: Term, draft: Draft, weights: CrossAttention) -> tuple[int, Ids]:
         """The place of `term` after the prefix of `draft`, and the words whose place it takes.
 
         They are the word that attends most to the term, and those near it that attend most to its
@@ -146,7 +143,7 @@ class TermPlacer:
         end = [*words, len(ids)][last + 1]
         return words[first], ids[words[first] : end] if is_translation else ()
 
-    def _placed(self, term: Term, draft: Draft, before: "Ids") -> "Ids":
+    def _placed(self, term: Term, draft: Draft, before: Ids) -> Ids:
         """`before` and the likeliest translation of `term`; nothing if none is possible.
 
         A sentence begins with a capital, if the vocabulary has the word with one; names, such as
@@ -177,7 +174,7 @@ class TermPlacer:
             log_probs.append(sum(each[num_before : len(ids)]))
         return possible[log_probs.index(max(log_probs))]
 
-    def _without_determiner(self, before: "Ids", draft: Draft, translation: str) -> "Ids":
+    def _without_determiner(self, before: Ids, draft: Draft, translation: str) -> Ids:
         """`before` without a determiner at its end, if `translation` begins with one itself.
 
         So "a" and "one puppy" are no "a one puppy".
@@ -220,7 +217,7 @@ class TermPlacer:
                 draft.hyps[0] = replace(best, ids=list(draft.prefix))
         search(again)
 
-    def _num_skipped(self, draft: Draft, hyp: "Hyp") -> int:
+    def _num_skipped(self, draft: Draft, hyp: Hyp) -> int:
         """How many ids after the prefix are letters, or words of the end of what was replaced."""
         rest = draft.rest(hyp)
         old = draft.replaced
@@ -234,7 +231,7 @@ class TermPlacer:
                 return self._end_of_word(rest, num + len(tail))
         return num
 
-    def _end_of_word(self, ids: "Ids", place: int) -> int:
+    def _end_of_word(self, ids: Ids, place: int) -> int:
         """The first place from `place` where no word goes on."""
         while place < len(ids) and self._continues_word[ids[place]]:
             place += 1

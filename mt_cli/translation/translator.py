@@ -12,12 +12,15 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mt_cli.config.schema import Backend, DecodingConfig, Device
+from mt_cli.config.schema import Backend, Device
+from mt_cli.decoding import Hyp, OnDone
 from mt_cli.errors import UsageError
 from mt_cli.runs.run import Run, open_models
 from mt_cli.text.normalize import normalize, read_capitals
 from mt_cli.text.tokenizers import Tokenizers
+from mt_cli.translation.engine import Engine
 from mt_cli.translation.glossary import Glossary
+from mt_cli.translation.numpy_engine import load_engine
 from mt_cli.translation.options import DecodingOptions, search_facts, search_name
 from mt_cli.translation.reading import Line, Part, checked_lines, ids_of_prefix, read_lines
 from mt_cli.translation.result import Translation, judged
@@ -26,9 +29,7 @@ from mt_cli.translation.term_placer import TermPlacer
 from mt_cli.translation.writing import write_lines
 
 if TYPE_CHECKING:
-    from mt_cli.decoding import Hyp, OnDone
     from mt_cli.model.model import TranslationModel
-    from mt_cli.translation.searcher import Engine
 
 RERANKED_TOGETHER = 128
 """Lines searched before their candidates are reranked; it bounds memory."""
@@ -41,7 +42,7 @@ class Translator:
 
     def __init__(
         self,
-        engine: "Engine",
+        engine: Engine,
         tokenizers: Tokenizers,
         *,
         glossary: Glossary | None = None,
@@ -196,7 +197,7 @@ class Translator:
         self,
         lines: Sequence[str],
         *,
-        engine: "Engine",
+        engine: Engine,
         n_best: int,
         prefix: str,
         is_scored: bool,
@@ -234,11 +235,11 @@ class Translator:
         self,
         parts: Sequence[Part],
         *,
-        engine: "Engine | None" = None,
+        engine: Engine | None = None,
         n_best: int = 1,
         is_scored: bool = True,
-        on_done: "OnDone | None" = None,
-    ) -> "list[list[Hyp]]":
+        on_done: OnDone | None = None,
+    ) -> list[list[Hyp]]:
         """`Engine.search` for `parts`, and again where terms of the glossary are missing."""
         engine = engine or self.engine
         found = engine.search(
@@ -300,20 +301,7 @@ class Translator:
         return checked_lines(lines)
 
 
-def load_engine(
-    models: Sequence[Run], config: DecodingConfig, options: DecodingOptions
-) -> "Engine":
-    """The engine for opened runs or an exported model, which searches as `config` says."""
-    if models[0].is_exported:
-        from mt_cli.translation.ctranslate2_engine import CTranslate2Engine
-
-        return CTranslate2Engine(models[0], config, options)
-    from mt_cli.translation.searcher import Searcher
-
-    return Searcher.load(models, config, options)
-
-
-def _counting_lines(lines: Sequence[Line], on_progress: OnProgress | None) -> "OnDone | None":
+def _counting_lines(lines: Sequence[Line], on_progress: OnProgress | None) -> OnDone | None:
     """A function that takes the places of finished parts and reports finished lines.
 
     A line counts with its first part, an empty one at once.

@@ -3,31 +3,28 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mt_cli.decoding import Hyp
 from mt_cli.text import UNK_ID
 from mt_cli.text.language import sentence_space
 from mt_cli.text.normalize import normalize
 from mt_cli.text.tokenizers import Tokenizer, Tokenizers
 from mt_cli.text.words import JOINER, WordTokenizer, join_words, split_words
+from mt_cli.translation.engine import CrossAttention, Engine
 from mt_cli.translation.reading import Line, Part
 from mt_cli.translation.result import Translation, joined
 from mt_cli.translation.segments import put_back
 
-if TYPE_CHECKING:
-    from mt_cli.decoding import Hyp
-    from mt_cli.translation.searcher import CrossAttention, Engine
-
-Pair = tuple[Part, "Hyp"]
+Pair = tuple[Part, Hyp]
 """A part, and what was found for it."""
 
 
 def write_lines(
     lines: Sequence[Line],
-    hyps: Sequence[Sequence["Hyp"]],
-    engine: "Engine",
+    hyps: Sequence[Sequence[Hyp]],
+    engine: Engine,
     tokenizers: Tokenizers,
     *,
     n_best: int,
@@ -78,7 +75,7 @@ def write_lines(
 
 def write_parts(
     pairs: Sequence[Pair],
-    engine: "Engine",
+    engine: Engine,
     tokenizers: Tokenizers,
     *,
     is_aligned: Sequence[bool],
@@ -131,7 +128,7 @@ def write_parts(
 
 
 def _without_unknown(
-    part: Part, hyp: "Hyp", weights: "CrossAttention", tokenizers: Tokenizers
+    part: Part, hyp: Hyp, weights: CrossAttention, tokenizers: Tokenizers
 ) -> list[str]:
     """The marked tokens of `hyp`, with the word of `part` that each `<unk>` attends to (T, S).
 
@@ -155,7 +152,7 @@ def _without_unknown(
 
 
 def _words(
-    hyp: "Hyp", log_probs: Sequence[float], tokenizer: Tokenizer, marked: Sequence[str] | None
+    hyp: Hyp, log_probs: Sequence[float], tokenizer: Tokenizer, marked: Sequence[str] | None
 ) -> tuple[tuple[str, float], ...]:
     """The words of `hyp`, each with the sum of its `log_probs`; none if these are not known.
 

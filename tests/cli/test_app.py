@@ -230,3 +230,45 @@ def test_inspect_shows_what_others_wrote_without_obeying_it(
         assert json.loads(outcome.out)["run"][f"key{ESCAPE}"] == f"value{ESCAPE}\u202e"
     else:
         assert outcome.text.count("\\x1b]0;owned\\x07") >= 4
+
+
+# Options given twice
+
+
+def _options() -> list[tuple[str, typer.core.TyperOption]]:
+    """Each command's name and each of its options."""
+    found = []
+    assert isinstance(PROGRAM, typer.core.TyperGroup)
+    group = PROGRAM.commands["config"]
+    assert isinstance(group, typer.core.TyperGroup)
+    commands = {f"config {name}": each for name, each in group.commands.items()}
+    commands |= {name: each for name, each in PROGRAM.commands.items() if name != "config"}
+    for name, command in commands.items():
+        for param in command.params:
+            if isinstance(param, typer.core.TyperOption) and param.name != "help":
+                found.append((name, param))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("verb", "option"), [pytest.param(*each, id=f"{each[0]} {each[1].name}") for each in _options()]
+)
+def test_no_option_loses_its_first_value(
+    verb: str, option: typer.core.TyperOption, workspace: Workspace
+) -> None:
+    words = [option.opts[-1], *([] if option.is_flag else ["a.b=1"])]
+    others = [option.secondary_opts[0]] if option.secondary_opts else words
+    outcome = workspace.call(*verb.split(), "x", "y", *words, *others)
+    is_switch = option.is_flag and not option.secondary_opts
+    is_refused = "2 times" in outcome.err and option.opts[-1] in outcome.err
+    assert is_refused != (option.multiple or is_switch)
+    if is_refused:
+        assert (outcome.code, outcome.out) == (2, b"")
+
+
+def test_a_key_set_twice_is_refused(workspace: Workspace) -> None:
+    twice = ["--set", "runtime.seed=1", "--set", "runtime.seed=2"]
+    assert workspace.call("config", "show", "sample", *twice).code == 2
+    contrary = workspace.call("translate", "runs/tiny", "--replace-unk", "--no-replace-unk")
+    assert contrary.code == 2
+    assert "--no-replace-unk" in contrary.err

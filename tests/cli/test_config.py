@@ -150,6 +150,19 @@ def test_new_replaces_what_it_cut_off_whichever_splits_and_languages_that_had(
     assert folder.joinpath("mine-corpus/notes.txt").exists()
 
 
+def test_the_config_of_a_table_is_named_as_the_table_where_splits_are_cut_off(
+    call: Call, folder: Path
+) -> None:
+    table = "".join(f"{english}\t{spanish}\r\n" for spanish, english in rows(folder))
+    folder.joinpath("spa.txt").write_text(f"1\t2\r\n{table}")
+    outcome = call("new", "spa.txt", "--columns", "2,1")
+    assert (outcome.code, outcome.lines) == (0, ["spa.toml"]), outcome.err
+    data = load_config(folder / "spa.toml").data
+    assert (data.src_lang, data.tgt_lang) == ("es", "en")
+    assert folder.joinpath("spa-corpus", "val.es").exists()
+    assert call("new", "spa.txt", "--columns", "2,1").code == 2  # it is there
+
+
 @pytest.mark.parametrize(
     ("args", "named"),
     [
@@ -158,7 +171,6 @@ def test_new_replaces_what_it_cut_off_whichever_splits_and_languages_that_had(
         (("a.tsv", "--train", *PAIR), "--train"),
         (("a.tsv", "--columns", "0,1"), "a column's number from 1, or its name, found 0"),
         (("--columns", "de,en", "-o", "x.toml"), "--columns"),
-        (("--train", *PAIR), "--output"),
         (("--train", "corpus.es", "a.txt"), "a.txt: "),
         (("--train", "no.es", "corpus.en", "-o", "x.toml"), "no.es"),
         (("--train", "short.es", "corpus.en", "-o", "x.toml"), "300 lines, but short.es has 1;"),

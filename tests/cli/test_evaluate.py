@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from damage import rehash
+from sacrebleu.metrics import bleu as by_sacrebleu
 from sacrebleu_command import command_scores
-from workspace import Outcome, Workspace
+from workspace import READY_MODEL, Outcome, Workspace
 
 from mt_cli import Translator
 
@@ -115,7 +116,8 @@ def test_json_is_one_document_by_split(workspace: Workspace, run: Path) -> None:
 def test_score_seen_in_training_is_the_score_given(workspace: Workspace, run: Path) -> None:
     records = [json.loads(line) for line in lines_in(run / "metrics.jsonl")]
     seen = [record["bleu"] for record in records if record["kind"] == "validation"]
-    assert scores_of(workspace, run, "--split", "val", split="val")["BLEU"] == max(seen)
+    found = scores_of(workspace, run, "--split", "val", split="val")["BLEU"]
+    assert found == pytest.approx(max(seen))
 
 
 @pytest.mark.parametrize(
@@ -339,3 +341,42 @@ def test_files_of_unequal_length_exit_3_before_anything_is_printed(workspace: Wo
     outcome = score(workspace, "--src", "corpus/train.de", "--tgt", "corpus/test.en")
     assert (outcome.code, outcome.out) == (3, b"")
     assert outcome.err.startswith("error: corpus/test.en: 20 ")
+
+
+def test_several_references_score_as_by_the_library(
+    workspace: Workspace, run: Path, tmp_path: Path
+) -> None:
+    first = workspace.corpus("test.en")
+    second = tmp_path / "second.en"
+    second.write_text(first.read_text().replace("The ", "That "))
+    refs = ("--ref", first, "--ref", second)
+    outcome = evaluate(workspace, run, "--src", "corpus/test.de", *refs, "--json")
+    bleu = json.loads(outcome.out)["splits"]["files"]["bleu"]
+    assert "nrefs:2" in bleu["signature"]
+    hyps = lines_in(kept_of(run) / "hyp.txt")
+    by_library = by_sacrebleu.BLEU().corpus_score(hyps, [lines_in(first), lines_in(second)])
+    assert bleu["score"] == pytest.approx(by_library.score)
+    assert lines_in(kept_of(run) / "ref2.txt") == lines_in(second)
+
+
+@pytest.mark.parametrize("odd", ["", "a tab\tin it"], ids=["empty", "tab"])
+def test_references_that_mislead_are_refused(
+    workspace: Workspace, tmp_path: Path, odd: str
+) -> None:
+    path = tmp_path / "odd.en"
+    path.write_text(f"{odd}\n" * len(lines_in(workspace.corpus("test.en"))))
+    refs = ("--ref", "corpus/test.en", "--ref", path)
+    outcome = workspace.call("evaluate", "runs/tiny", "--src", "corpus/test.de", *refs)
+    assert outcome.code == 3
+    assert str(path) in outcome.err
+
+
+def test_nothing_is_written_beside_the_model_that_comes_along(workspace: Workspace) -> None:
+    before = sorted(READY_MODEL.rglob("*"))
+    card = READY_MODEL.joinpath("README.md").read_bytes()
+    outcome = workspace.call("evaluate", READY_MODEL.name, *TEST_FILES)
+    assert outcome.code == 0
+    assert (sorted(READY_MODEL.rglob("*")), READY_MODEL.joinpath("README.md").read_bytes()) == (
+        before,
+        card,
+    )

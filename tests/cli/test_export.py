@@ -25,15 +25,13 @@ def test_script_in_the_folder_translates_as_the_run_does(
 ) -> None:
     readme = exported.joinpath("README.md").read_text()
     script = readme.partition("```python\n")[2].partition("```\n")[0]
-    lines = workspace.corpus("test.de").read_bytes().split(b"\n")
-    source = b"\n".join([*(line for line in lines if len(line) < 60), b"", b"Ein Hund"])
+    known = workspace.corpus("train.de").read_bytes().splitlines()[1:]
+    source = b"\n".join([*known, b"", known[0]])
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, input=source, cwd=exported, capture_output=True, check=True)
     ours = workspace.call("translate", RUN, stdin=source).lines
     *theirs, rest = done.stdout.decode().split("\n")
-    # Those that find no end are cut later: the script has one limit for all lines, the model's.
-    assert [b[: len(a)] for a, b in zip(ours, theirs, strict=True)] == ours
-    assert rest == ""
+    assert (theirs, rest) == (ours, "")
 
 
 def test_int8_is_smaller_and_still_translates(
@@ -73,7 +71,7 @@ def test_missing_package_exits_5_with_the_command_that_installs_it(
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     outcome = export(workspace, tmp_path / "out")
     assert (outcome.code, outcome.out) == (5, b"")
-    assert "pip install 'mt_cli[export]'" in outcome.err
+    assert "mt_cli[export]" in outcome.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -123,8 +121,9 @@ def test_evaluation_is_that_of_the_run_and_kept_in_the_folder(
 ) -> None:
     folders = [workspace.copy_run(tmp_path / "run"), tmp_path / "exported"]
     export(workspace, folders[1])
-    texts = [workspace.call("evaluate", folder, "--quiet").text for folder in folders]
+    known = ("--split", "val", "--quiet")
+    texts = [workspace.call("evaluate", folder, *known).text for folder in folders]
     scores = [re.findall(r"BLEU (\d+\.\d\d)  nrefs:1", text) for text in texts]
     assert scores[0] == scores[1] != []
-    hyps = [(folder / "eval/test-greedy/hyp.txt").read_bytes() for folder in folders]
+    hyps = [(folder / "eval/val-greedy/hyp.txt").read_bytes() for folder in folders]
     assert hyps[0] == hyps[1]

@@ -14,7 +14,7 @@ import spanish
 from small import text_in, write_pairs
 
 from mt_cli.config.schema import DataConfig
-from mt_cli.data.checks import log_problems
+from mt_cli.data.checks import _misaligned, log_problems
 from mt_cli.data.corpora import Corpus
 from mt_cli.data.prepare import warn_of_leaks
 
@@ -146,3 +146,12 @@ def test_held_out_sources_that_training_has_too_are_told_with_their_number(
     alike = [line.upper().replace(" ", "  ").replace(".", " !") for line in DE[:num_known]]
     val = [*VAL_DE[: 100 - num_known], *alike]
     assert re.fullmatch(expected, told(train=(DE, EN), val=(val, VAL_EN)))
+
+
+def test_right_pairs_of_about_one_length_are_not_called_shuffled() -> None:
+    """480 pairs of which the lengths differ by chance only: they tell nothing."""
+    rng = random.Random(0)
+    alike = [(i, ("a" * rng.randint(18, 22), "b" * rng.randint(19, 23))) for i in range(480)]
+    assert _misaligned(alike) is None
+    spread = [(i, ("a" * rng.randint(10, 40), "b" * rng.randint(10, 40))) for i in range(480)]
+    assert _misaligned(spread) is not None

@@ -19,7 +19,7 @@ from mt_cli.data.batching import plan_epoch
 from mt_cli.data.encoded import Sentences
 from mt_cli.data.prepare import prepare_corpus
 from mt_cli.data.prepared import CorpusReport, Prepared, open_prepared
-from mt_cli.data.shards import Shard, first_tokenizers, join_shards
+from mt_cli.data.shards import Shard, appended_shard, first_tokenizers, join_shards
 from mt_cli.errors import DataError, UsageError
 
 Pairs = list[tuple[str, str]]
@@ -110,13 +110,50 @@ def test_what_is_held_out_is_found_in_any_shard(
 def test_a_shard_that_is_there_is_not_prepared_again(tmp_path: Path) -> None:
     config = config_of(tmp_path, {"train": PAIRS, "val": HELD_OUT})
     out = tmp_path / "out"
+    prepare(config, out, Shard(1, 2))
+    with pytest.raises(UsageError, match="holds shards"):
+        prepare_corpus(config, out=out)
     prepare_all(config, out, 2)
     first = prepare_corpus(config, out=out / "shard-1-of-2", shard=Shard(1, 2))
     given = first_tokenizers(config, out, Shard(2, 2))
     second = prepare_corpus(config, out=out / "shard-2-of-2", given=given, shard=Shard(2, 2))
     assert (first[1], second[1], join_shards(config, out)[1]) == (False, False, False)
-    with pytest.raises(UsageError, match="holds shards"):
-        prepare_corpus(config, out=out)
+    assert prepare_corpus(config, out=out)[1] is False  # joined, it is ready
+
+
+def append(config: Config, out: Path) -> Prepared:
+    prepare(config, out, appended_shard(out))
+    join_shards(config, out)
+    return open_prepared(out, config)
+
+
+@pytest.mark.parametrize("name", ["part9", "part00"], ids=["last", "between"])
+def test_new_files_are_appended_and_the_old_stay(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = files_config(tmp_path, [PAIRS[:8], PAIRS[8:16]])
+    before = prepare_all(config, tmp_path / "out", 2)
+    written = {path: path.stat().st_mtime_ns for path in tmp_path.glob("out/shard-*/*")}
+    write_pairs(tmp_path, name, PAIRS[16:])
+    with caplog.at_level(logging.WARNING):
+        join_shards(config, tmp_path / "out")
+    assert f"{name}.src" in caplog.text
+    assert "part1.src" not in caplog.text
+    after = append(config, tmp_path / "out")
+    assert {path: path.stat().st_mtime_ns for path in written} == written
+    assert after.lines("train", "src") == [src for src, _ in PAIRS]
+    assert after.continues(before.sha256)
+    assert not before.continues(after.sha256)
+    with pytest.raises(DataError, match="no new file"):
+        append(config, tmp_path / "out")
+
+
+def test_a_changed_file_is_not_appended(tmp_path: Path) -> None:
+    config = files_config(tmp_path, [PAIRS[:8], PAIRS[8:16]])
+    prepare_all(config, tmp_path / "out", 2)
+    write_pairs(tmp_path, "part1", PAIRS[16:])
+    with pytest.raises(DataError, match="prepare anew"):
+        append(config, tmp_path / "out")
 
 
 def test_what_runs_need_is_not_replaced_without_force(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from tiny import BACKENDS, random_ids, randomised, tiny_model
 from torch import Tensor
 
 from mt_cli.data.batching import pad_ids
-from mt_cli.decoding import (
+from mt_cli.decoding import Hyp
+from mt_cli.decoding.search import (
     STEPS_BETWEEN_CHECKS,
-    Hyp,
     Rules,
     beam_search,
     greedy_search,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from mt_cli.decoding import BLOCK, argmax, top_k, top_log_probs
+from mt_cli.decoding.search import BLOCK, argmax, top_k, top_log_probs
 
 
 def random_scores(num_rows: int, vocab_size: int, *, seed: int = 0) -> Tensor:

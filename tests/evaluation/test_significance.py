@@ -46,7 +46,7 @@ BASELINE, SYSTEM = damaged(REFS, 0.35, seed=1), damaged(REFS, 0.25, seed=2)
 
 
 def test_bootstrap_p_values_equal_the_commands(tmp_path: Path) -> None:
-    (tests,) = paired_tests(BASELINE, [SYSTEM], REFS)
+    (tests,) = paired_tests(BASELINE, [SYSTEM], [REFS])
     ours = {each.metric: f"{each.bootstrap_p:.4f}" for each in tests}
     assert ours == command_p_values(tmp_path, BASELINE, SYSTEM, REFS, "--paired-bs")
 
@@ -65,7 +65,7 @@ def randomization(gains: int, losses: int, same: int, runs: int = 1) -> Randomiz
     refs = ["a"] * (gains + losses + same)
     before = ["b"] * gains + ["a"] * losses + ["a"] * same
     after = ["a"] * gains + ["b"] * losses + ["a"] * same
-    return Randomization(cast("Metric", LinesRight()), [before] * runs, [after] * runs, refs)
+    return Randomization(cast("Metric", LinesRight()), [before] * runs, [after] * runs, [refs])
 
 
 @pytest.mark.parametrize("runs", [1, 3])
@@ -79,7 +79,9 @@ def test_differences_that_are_as_large_count(runs: int) -> None:
 def test_a_sample_of_the_ways_to_swap_is_near_all_of_them() -> None:
     exact = sum(math.comb(20, k) for k in range(21) if abs(2 * k - 20) >= 8) / 2**20
     assert randomization(14, 6, 3).p(trials=10_000) == pytest.approx(exact, abs=0.02)
-    assert "ar:10000" in Randomization(BLEU(), [BASELINE], [SYSTEM], REFS).signature(trials=10_000)
+    assert "ar:10000" in Randomization(BLEU(), [BASELINE], [SYSTEM], [REFS]).signature(
+        trials=10_000
+    )
 
 
 def test_exact_p_is_that_of_an_enumeration() -> None:
@@ -98,7 +100,7 @@ def test_exact_p_is_that_of_an_enumeration() -> None:
 
     ways = [difference(swapped) for swapped in product((False, True), repeat=6)]
     expected = sum(way >= ways[0] - 1e-9 for way in ways) / len(ways)
-    assert Randomization(bleu, [baseline], [system], refs).p(trials=10_000) == expected
+    assert Randomization(bleu, [baseline], [system], [refs]).p(trials=10_000) == expected
 
 
 def test_several_trainings_are_compared_by_hand() -> None:
@@ -106,7 +108,7 @@ def test_several_trainings_are_compared_by_hand() -> None:
     assert permutation_p([40, 41, 42], [42, 43, 44]) == pytest.approx(4 / 20)
     assert permutation_p([40, 41], [43, 44]) == pytest.approx(2 / 6)
     assert permutation_p([1, 1], [1, 1]) == 1.0
-    tests = group_tests([REFS[::-1], REFS[::-1]], [REFS, REFS], REFS)
+    tests = group_tests([REFS[::-1], REFS[::-1]], [REFS, REFS], [REFS])
     assert tests[0].system.mean == pytest.approx(100)
     assert tests[0].system.deviation == 0
     assert tests[0].seeds_p == pytest.approx(2 / 6)
@@ -129,7 +131,7 @@ def test_outcome_is_that_of_bleu(difference: float, p: float, outcome: str) -> N
 
 def test_only_what_changed_is_listed_with_its_line() -> None:
     refs, hyps = ["A cat.", "A dog.", "Red."], ["A cat.", "A dog.", "Rot."]
-    (dog,) = find_changes(["A cat.", "A cat.", "Rot."], hyps, refs, ["Katze", "Hund", "Rot"])
+    (dog,) = find_changes(["A cat.", "A cat.", "Rot."], hyps, [refs], ["Katze", "Hund", "Rot"])
     assert (dog["line"], dog["source"], dog["ref"]) == (2, "Hund", "A dog.")
     assert (dog["baseline_hyp"], dog["hyp"], dog["chrf"]) == ("A cat.", "A dog.", 100)
     assert dog["difference"] == dog["chrf"] - dog["baseline_chrf"] > 0

@@ -30,15 +30,15 @@ ODD_LINES = [
 
 
 @pytest.fixture(scope="module")
-def lines(workspace: Workspace) -> list[str]:
-    """Those that the model knows by heart, new ones, and odd ones."""
-    return [*workspace.corpus("test.de").read_text(encoding="utf-8").splitlines(), *ODD_LINES]
-
-
-@pytest.fixture(scope="module")
 def known(workspace: Workspace) -> list[str]:
     """Lines that the model knows by heart, of which no search can doubt."""
     return workspace.corpus("train.de").read_text(encoding="utf-8").splitlines()[1:]
+
+
+@pytest.fixture(scope="module")
+def lines(known: list[str]) -> list[str]:
+    """Those that the model knows by heart, and odd ones."""
+    return [*known, *ODD_LINES]
 
 
 def load(folder: Path, **options: Any) -> Translator:  # noqa: ANN401
@@ -114,10 +114,10 @@ def test_n_best_are_so_many_and_ranked(exported: Path, lines: list[str]) -> None
 
 
 def test_alignment_is_that_of_the_run(
-    workspace: Workspace, exported: Path, lines: list[str]
+    workspace: Workspace, exported: Path, known: list[str]
 ) -> None:
-    ours = load(workspace.run).translate_n_best(lines, with_alignment=True)
-    theirs = load(exported).translate_n_best(lines, with_alignment=True)
+    ours = load(workspace.run).translate_n_best(known, with_alignment=True)
+    theirs = load(exported).translate_n_best(known, with_alignment=True)
     assert [each.alignment for (each,) in theirs] == [each.alignment for (each,) in ours]
 
 

@@ -13,7 +13,7 @@ from tiny import MODEL_OPTIONS, TINY, covering, random_ids, randomised, tiny_mod
 from torch import Tensor
 
 from mt_cli.config.schema import Quantization
-from mt_cli.decoding import Rules, greedy_search
+from mt_cli.decoding.search import Rules, greedy_search
 from mt_cli.export.export import write_model
 from mt_cli.model.model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, SPECIALS

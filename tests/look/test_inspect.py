@@ -89,9 +89,9 @@ def test_shapes_are_those_of_the_sentence_on_its_way_through_the_model(
     rows = inspected(workspace, RUN, *words)["shapes"]
     found = {row["name"]: row for row in rows}
     num_src, num_tgt = (found[name]["output"][1] for name in ("backend.encoder", "logits"))
-    assert found["src_embedding"]["output"][2] == 64
-    assert found["backend.encoder.layers.0.linear1"]["output"] == [1, num_src, 128]
-    assert found["backend.decoder"]["inputs"][:2] == [[1, num_tgt, 64], [1, num_src, 64]]
+    assert found["src_embedding"]["output"][2] == 32
+    assert found["backend.encoder.layers.0.linear1"]["output"] == [1, num_src, 64]
+    assert found["backend.decoder"]["inputs"][:2] == [[1, num_tgt, 32], [1, num_src, 32]]
     assert found["logits"]["output"] == [1, num_tgt, 420]
     source, target, *lines = workspace.call("inspect", RUN, *words).lines
     assert (len(source.split()), len(target.split())) == (1 + num_src, 1 + num_tgt)

@@ -4,13 +4,13 @@ import errno
 import os
 import resource
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from started import Start
 
 from mt_cli.errors import DataError, ResourceError
 from mt_cli.machine import process
@@ -112,7 +112,7 @@ def test_dead_worker_is_a_resource_error() -> None:
         list(ordered_map(work, range(11, 14), workers=2))
 
 
-def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
+def test_workers_end_with_a_killed_parent(tmp_path: Path, start: Start) -> None:
     script = tmp_path / "parent.py"
     script.write_text(
         "import os, time\n"
@@ -124,12 +124,12 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
         "    list(ordered_map(work, range(2), workers=2))\n"
     )
     # The pipe stays open until the last process that can write to it is gone.
-    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE) as parent:
-        assert parent.stdout is not None
-        assert parent.stdout.readline()
-        parent.kill()
-        parent.stdout.read()
-        assert parent.wait(timeout=30) == -signal.SIGKILL
+    parent = start(sys.executable, script, stderr=None)
+    assert parent.stdout is not None
+    assert parent.stdout.readline()
+    parent.kill()
+    parent.stdout.read()
+    assert parent.wait(timeout=30) == -signal.SIGKILL
 
 
 # What a process runs out of

@@ -7,9 +7,16 @@ import math
 import pytest
 import torch
 from tiny import BACKENDS, random_ids, randomised, tiny_model, with_bos
-from torch import Tensor
+from torch import Tensor, nn
 
-from mt_cli.model.cpu_kernels import Dropout, add_scaled, bf16_softmax, transpose_weights_
+from mt_cli.model.cpu_kernels import (
+    CAN_PACK,
+    Dropout,
+    PackedLinear,
+    add_scaled,
+    bf16_softmax,
+    transpose_weights_,
+)
 from mt_cli.model.transformer import as_bias, causal_mask
 
 B, H, T, S = 2, 3, 5, 7
@@ -132,3 +139,22 @@ def test_columns_of_every_matrix_lie_side_by_side_and_logits_stay(tie: str, back
     assert set(strides.values()) == {1}
     assert model.tgt_embedding.weight is embedding  # a tied output layer became a copy
     assert model.output.weight is not embedding
+
+
+@pytest.mark.skipif(not CAN_PACK, reason="this processor has no oneDNN")
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(1, 24), (300, 24), (3, 5, 24)], ids=str)
+@torch.no_grad()
+def test_a_packed_layer_computes_the_same(shape: tuple[int, ...], bias: bool) -> None:
+    linear = nn.Linear(24, 500, bias=bias)
+    transpose_weights_(linear)
+    x = torch.randn(shape)
+    torch.testing.assert_close(PackedLinear(linear)(x), linear(x), rtol=0, atol=1e-5)
+
+
+@pytest.mark.skipif(not CAN_PACK, reason="this processor has no oneDNN")
+def test_a_packed_layer_shares_its_matrix_with_the_embedding() -> None:
+    model = tiny_model(tie="all")
+    model.output = PackedLinear(model.output)
+    transpose_weights_(model)
+    assert model.output.weight is model.tgt_embedding.weight

@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mt_cli.config.schema import ModelConfig
+from mt_cli.model.numpy_model import sinusoids
 from mt_cli.model.transformer import (
     MultiHeadAttention,
     as_bias,
     attention_weights,
     causal_mask,
-    sinusoids,
 )
 
 B, H, T, S, K = 2, 3, 4, 5, 6

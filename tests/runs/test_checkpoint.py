@@ -57,6 +57,15 @@ def test_weights_come_back_on_the_other_backend(
     assert len(matrices) == {"none": 3, "decoder": 2, "all": 1}[tie]  # tied ones once
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_in_16_bits_are_read(tmp_path: Path, dtype: torch.dtype) -> None:
+    halves = {name: each.to(dtype) for name, each in parameters(randomised(tiny_model())).items()}
+    folder = tmp_path / "step-00000007"
+    save_checkpoint(folder, halves, state=STATE)
+    expected = {name: each.float() for name, each in halves.items()}
+    torch.testing.assert_close(read_weights(folder, SHAPES), expected, rtol=0, atol=0)
+
+
 def test_a_flipped_byte_is_found_and_the_file_named(folder: Path) -> None:
     flip_a_bit(folder / "state.json")
     with pytest.raises(DataError, match=r"step-00000007/state\.json: "):

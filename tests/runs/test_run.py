@@ -10,7 +10,8 @@ from tiny import TINY
 
 from mt_cli.config.schema import Config, DataConfig
 from mt_cli.errors import DataError, UsageError
-from mt_cli.runs.run import Run, append_metrics, open_run, read_metrics, truncate_metrics
+from mt_cli.runs.metrics import append_metrics, read_metrics, truncate_metrics
+from mt_cli.runs.run import Run, open_run
 
 CONFIG = Config(model=TINY, data=DataConfig(max_len=14))
 

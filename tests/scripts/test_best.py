@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from started import Start
 from workspace import TIMEOUT_S
 
 pytestmark = pytest.mark.processes
@@ -51,15 +52,14 @@ def test_each_seed_is_trained_and_scored_and_all_are_one_system(tmp_path: Path) 
     assert f"evaluate {system} --length-penalty" in outcome.stdout
 
 
-def test_signal_ends_the_command_that_runs(tmp_path: Path) -> None:
+def test_signal_ends_the_command_that_runs(tmp_path: Path, start: Start) -> None:
     waiting = "trap 'echo saved >&2; exit 143' TERM; touch begun; while true; do sleep 0.05; done"
     script = project_with(tmp_path, mt_cli=waiting) / "scripts" / "best"
-    with subprocess.Popen([script], stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + TIMEOUT_S
-        while not tmp_path.joinpath("begun").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=TIMEOUT_S)
+    process = start(script)
+    while not tmp_path.joinpath("begun").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 143
     assert err.endswith("\nsaved\n")

@@ -77,7 +77,7 @@ def train_on(run: Path) -> None:
 
 def change_config(run: Path) -> None:
     path = run.parent / "repository" / "configs" / "tiny.toml"
-    path.write_text(path.read_text().replace("d_ff = 128", "d_ff = 256"))
+    path.write_text(path.read_text().replace("d_ff = 64", "d_ff = 256"))
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from browser import IS_TOO_WIDE, REQUESTS, Browser, contrast, needs_browser
-from served import LIMIT, Served
+from browser import IS_TOO_WIDE, REQUESTS, Browser, browsing, contrast, needs_browser
+from served import LIMIT, Served, serving
 from workspace import Workspace
 
 from mt_cli import Translator
@@ -18,16 +18,14 @@ HOSTILE = "Ein Hund <img src=x onerror=\"document.title='broken'\"> & </textarea
 
 @pytest.fixture(scope="module")
 def served(workspace: Workspace) -> Iterator[Served]:
-    server = Served(workspace)
-    yield server
-    server.stop()
+    with serving(workspace) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    browser = Browser(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.close()
+    with browsing(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
 
 
 def open_page(browser: Browser, server: Served, **window: Any) -> None:  # noqa: ANN401
@@ -76,6 +74,21 @@ def test_what_is_typed_is_translated_and_its_words_are_linked(
     assert all(name.startswith(served.address) for name in browser.value(REQUESTS))
 
 
+def test_an_example_can_be_chosen_until_there_is_text(
+    served: Served, browser: Browser, workspace: Workspace
+) -> None:
+    open_page(browser, served)
+    examples = texts(browser, "#examples button")
+    assert len(examples) == 6
+    browser.press("Tab")
+    browser.press("Enter")
+    translator = Translator.load(workspace.run, device="cpu", threads=1, beam_size=5)
+    browser.wait_for(target_is(translator.translate(examples[:1])[0]))
+    assert browser.value("document.getElementById('source').value") == examples[0]
+    assert browser.value("document.activeElement.id") == "source"
+    assert browser.value("getComputedStyle(document.getElementById('examples')).display") == "none"
+
+
 def test_text_is_never_markup(served: Served, browser: Browser) -> None:
     open_page(browser, served)
     browser.type(HOSTILE)
@@ -101,10 +114,8 @@ def test_it_fits_and_can_be_read(
 
 
 def test_a_server_that_is_gone_is_told(workspace: Workspace, browser: Browser) -> None:
-    server = Served(workspace)
-    open_page(browser, server)
-    server.process.kill()
-    server.process.communicate()
+    with serving(workspace) as server:
+        open_page(browser, server)
     browser.type("Ein Hund")
     browser.wait_for("document.querySelector('#status.error') !== null")
     assert browser.value("document.getElementById('source').value") == "Ein Hund"

@@ -1,11 +1,11 @@
 """What a process does when others are missing; `cli/test_torchrun` trains with several."""
 
 import os
-import subprocess
 import sys
 from datetime import timedelta
 
 import pytest
+from started import Start
 from trained import free_port
 
 from mt_cli.errors import ResourceError
@@ -14,7 +14,6 @@ from mt_cli.training.distributed import joined_world
 
 SOON_S = 60
 """Start of Python and of PyTorch included, on a busy machine."""
-"""The first of two whose group is gone."""
 
 
 def test_a_process_that_never_comes_is_not_waited_for_for_ever(
@@ -58,16 +57,11 @@ main()
 
 @pytest.mark.processes
 @pytest.mark.parametrize("has_gpus", [False, True], ids=["gloo", "nccl"])
-def test_where_one_process_fails_all_end(has_gpus: bool) -> None:
+def test_where_one_process_fails_all_end(start: Start, has_gpus: bool) -> None:
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
     code = ONE_FAILS.replace("HAS_GPUS", str(has_gpus))
     processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", code],
-            env={**os.environ, **place, "RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        start(sys.executable, "-c", code, env={**os.environ, **place, "RANK": str(rank)})
         for rank in range(2)
     ]
     errors = [process.communicate(timeout=SOON_S)[1] for process in processes]

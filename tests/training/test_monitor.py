@@ -1,6 +1,5 @@
 """What is reported while a model is trained: means, warnings, a terminal that may go away."""
 
-import os
 from pathlib import Path
 
 import pexpect
@@ -97,17 +96,16 @@ def test_warnings_before_and_after_a_training_are_shown(workspace: Workspace, ru
 @pytest.mark.processes
 def test_a_lost_terminal_stops_a_training_and_saves_it(workspace: Workspace, run: Path) -> None:
     words = ["train", "tiny.toml", "--run", str(run), "--set", "training.max_epochs=500"]
-    child = pexpect.spawn(
+    with pexpect.spawn(
         MT_CLI[0],
         [*MT_CLI[1:], *words],
         cwd=str(workspace.folder),
         timeout=TIMEOUT_S,
         dimensions=(24, 80),
-    )
-    child.expect("val nll")  # the head of the table of validations: there is a checkpoint
-    child.ptyproc.fileobj.close()  # the terminal is gone
-    _, status = os.waitpid(child.pid, 0)
-    child.closed = True
+    ) as child:
+        child.expect("val nll")  # the head of the table of validations: there is a checkpoint
+        child.ptyproc.fileobj.close()  # the terminal is gone
+        code = child.wait()
     state, step = ended(run)
-    assert (state, os.waitstatus_to_exitcode(status)) == ("stopped", 129)
+    assert (state, code) == ("stopped", 129)
     assert checkpoint(run).name == f"step-{step:08}"

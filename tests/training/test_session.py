@@ -160,7 +160,7 @@ def test_signal_after_a_gradient_of_nan_saves_no_such_weights(
 @pytest.fixture
 def resumable(workspace: Workspace, run: Path) -> Path:
     """A run whose last checkpoint, of step 8, is another than its best, of step 4."""
-    flags = (*SHORT, *sets("training.peak_lr=1e-30"), "--max-steps", 8)
+    flags = (*sets("training.validate_every=4", "training.peak_lr=1e-30"), "--max-steps", 8)
     assert train(workspace, run, *flags).code == 0
     assert checkpoint(run, "best").name == "step-00000004"
     assert checkpoint(run).name == "step-00000008"

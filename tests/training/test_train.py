@@ -5,7 +5,6 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from started import Start
 from torch import Tensor
 from trained import checkpoint, ended, records, sets, status, steps_of, train, weights
 from workspace import MT_CLI, TIMEOUT_S, Workspace
@@ -290,16 +290,14 @@ ENDLESS = sets("training.max_epochs=1000", "training.log_every=1")
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_signal_saves_the_state_gives_its_code_and_advises_the_way_on(
-    workspace: Workspace, run: Path, number: signal.Signals
+    workspace: Workspace, run: Path, start: Start, number: signal.Signals
 ) -> None:
     command = [*MT_CLI, "train", "tiny.toml", "--run", str(run), *ENDLESS]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=workspace.folder
-    ) as process:
-        assert process.stderr is not None
-        assert any(line.startswith("step 3 ") for line in process.stderr)
-        process.send_signal(number)
-        out, said = process.communicate(timeout=TIMEOUT_S)
+    process = start(*command, cwd=workspace.folder)
+    assert process.stderr is not None
+    assert any(line.startswith("step 3 ") for line in process.stderr)
+    process.send_signal(number)
+    out, said = process.communicate(timeout=TIMEOUT_S)
     assert (process.returncode, out) == (128 + number, "")
     state, step = ended(run)
     assert (state, step >= 3) == ("stopped", True)

@@ -16,7 +16,7 @@ from torch import Tensor
 from mt_cli.config.schema import OptimizerKind, TrainingConfig
 from mt_cli.data import batching
 from mt_cli.data.batching import Batch, collate, pad_ids
-from mt_cli.decoding import Rules, greedy_search
+from mt_cli.decoding.search import Rules, greedy_search
 from mt_cli.model.model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID
 from mt_cli.training.distributed import World

@@ -1,6 +1,5 @@
 """Pairs from text of one side: a run makes them once, without the held-out lines."""
 
-import gzip
 import json
 import re
 import tomllib
@@ -12,14 +11,11 @@ import pytest
 import tomli_w
 from workspace import Workspace
 
-from mt_cli.config.load import load_config, parse_config
+from mt_cli.config.load import load_config
 from mt_cli.config.schema import Config
-from mt_cli.data import corpora
-from mt_cli.data.corpora import monolingual_text
 from mt_cli.data.prepared import open_prepared
-from mt_cli.errors import DataError, UsageError
+from mt_cli.errors import UsageError
 from mt_cli.machine.device import fast_bf16
-from mt_cli.machine.files import sha256_bytes
 from mt_cli.translation import back_translation
 from mt_cli.translation.back_translation import LOOP, loops, make_pairs
 from mt_cli.translation.translator import Translator
@@ -144,21 +140,3 @@ def test_what_is_made_is_kept_and_what_was_stopped_goes_on(
 def test_a_run_of_the_wrong_direction_is_refused(workspace: Workspace) -> None:
     with pytest.raises(UsageError, match=r"mono\.translate_with"):
         make_pairs(config_of(workspace, side="tgt"))
-
-
-def test_captions_are_pinned_and_read_from_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    more = {"x": {"captions": "tgt", "translate_with": "r"}}
-    data = parse_config({"data": {"corpus": "multi30k", "more": more}}).data
-    hashes = {}
-    for number in range(1, 6):
-        packed = gzip.compress(f"caption {number}\n".encode(), mtime=0)
-        tmp_path.joinpath(f"train.{number}.en.gz").write_bytes(packed)
-        hashes[f"train.{number}.en.gz"] = sha256_bytes(packed)
-    with pytest.raises(DataError, match=r"train\.1\.en\.gz: sha256"):
-        monolingual_text(data, "x", source=tmp_path)
-    monkeypatch.setattr(corpora, "SHA256", hashes)
-    text = monolingual_text(data, "x", source=tmp_path)
-    assert text.side == "tgt"
-    assert list(text.lines()) == [f"caption {number}\n".encode() for number in range(1, 6)]

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from learned import learn_tokenizers
 from tiny import CPU, randomised, tiny_model
+from workspace import READY_MODEL
 
 from mt_cli import Translator
 from mt_cli.config.schema import DecodingConfig, TokenizerConfig
@@ -21,8 +22,9 @@ from mt_cli.errors import DataError, UsageError
 from mt_cli.look.attention import Attention
 from mt_cli.text import BOS_ID, PAD_ID
 from mt_cli.text.tokenizers import Tokenizers
+from mt_cli.translation.engine import CrossAttention, Engine
 from mt_cli.translation.glossary import Glossary
-from mt_cli.translation.searcher import CrossAttention, Engine, Searcher
+from mt_cli.translation.searcher import Searcher
 
 LINES = [
     "Ein Hund rennt durch den Schnee.",
@@ -39,7 +41,7 @@ def glossary_of(folder: Path, *lines: str) -> Path:
 
 
 def load(glossary: Path | None = None, **options: Any) -> Translator:  # noqa: ANN401
-    return Translator.load("multi30k-tiny", device="cpu", threads=1, glossary=glossary, **options)
+    return Translator.load(READY_MODEL, device="cpu", threads=1, glossary=glossary, **options)
 
 
 def word_translator(glossary: Glossary | None = None) -> Translator:
@@ -188,7 +190,7 @@ def test_terms_stand_where_the_source_has_them(tmp_path: Path, options: dict[str
         *["Frau\tlady", "liest\tpeers into", "schläft\tsleeps"],
     )
     dog, dogs, woman, _ = load(path, **options).translate(LINES)
-    assert dog == "A puppy sprints through the deep snow."
+    assert re.search(r"^A puppy sprints .*deep snow", dog)
     assert re.search(r"puppies .*deep snow", dogs)
     assert re.search(r"^A lady .*peers into ", woman)
 
@@ -212,9 +214,11 @@ def test_a_term_takes_the_place_of_all_its_words_and_of_nothing_else(tmp_path: P
             "Ein Mann mit einem Hut schläft.",
         ]
     )
-    assert texts[0] == "A dark hound runs on the beach."
+    assert "dark hound" in texts[0]
+    assert not {"black", "dog"} & set(texts[0].split())
     assert "street" not in texts[1]
-    assert texts[2] == "A gentleman in a hat is sleeping."
+    assert texts[2].startswith("A gentleman in a hat ")
+    assert texts[2].count("hat") == 1
 
 
 def test_a_term_begins_a_sentence_with_a_capital(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from mt_cli.config.schema import DecodingConfig
 from mt_cli.errors import ResourceError
 from mt_cli.model.inside import attention_maps
 from mt_cli.model.model import DecoderState, TranslationModel
-from mt_cli.model.one_sentence import OneSentenceModel
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.translation.searcher import Searcher
 
@@ -30,8 +29,7 @@ every_search = pytest.mark.parametrize(
 
 def searcher_of(**options: object) -> Searcher:
     config = DecodingConfig.model_validate(options)
-    alone = OneSentenceModel.of(MODEL)
-    return Searcher(MODEL, config, runtime=CPU, forbidden_ids=FORBIDDEN, for_one_sentence=alone)
+    return Searcher(MODEL, config, runtime=CPU, forbidden_ids=FORBIDDEN)
 
 
 def found(

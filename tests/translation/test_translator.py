@@ -1,5 +1,7 @@
 """`Translator`: lines in, lines out."""
 
+import logging
+import os
 import random
 import subprocess
 import sys
@@ -10,14 +12,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from workspace import Workspace
+from workspace import READY_MODEL, Workspace
 
 from mt_cli.data.encoded import TrainingLengths
 from mt_cli.errors import UsageError
+from mt_cli.runs.run import open_run
 from mt_cli.translation.result import warnings_of
 from mt_cli.translation.translator import Translator
 
-MODEL = Path(__file__).resolve().parents[2] / "data" / "models" / "multi30k-tiny"
 SENTENCES = [
     "Ein Mann schläft auf einer Bank.",
     "Zwei Hunde spielen im Schnee!",
@@ -40,25 +42,50 @@ def beams(workspace: Workspace) -> Translator:
 
 
 @pytest.fixture(scope="module")
-def sources(workspace: Workspace) -> list[str]:
-    return workspace.corpus("test.de").read_text(encoding="utf-8").splitlines()
+def known(workspace: Workspace) -> list[str]:
+    """Lines that the model knows by heart, so that rounding changes no translation."""
+    return workspace.corpus("train.de").read_text(encoding="utf-8").splitlines()[1:]
 
 
-def test_nothing_is_imported_that_takes_a_second_and_is_not_needed() -> None:
-    code = f"""import sys, mt_cli
-print({{"torch"}} & {{*sys.modules}})
-mt_cli.Translator.load({str(MODEL)!r}).translate(["Ein Hund."])
-print({{"torch._dynamo", "sympy", "matplotlib", "sacrebleu", "spacy"}} & {{*sys.modules}})"""
+SLOW = {"torch", "spacy", "sacrebleu", "matplotlib", "py3langid", "uvicorn"}
+"""What takes long to import, and a line does not need."""
+
+
+def loaded_by(code: str) -> set[str]:
+    """What a fresh process has loaded of `SLOW` after `code`, which prints nothing."""
+    code = f"import sys, mt_cli\n{code}\nprint(*{SLOW!r}.intersection(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    assert done.stdout.decode().splitlines() == ["set()", "set()"]
+    return set(done.stdout.decode().split())
+
+
+def test_a_line_needs_nothing_that_is_slow_to_import(workspace: Workspace, exported: Path) -> None:
+    for folder in (workspace.run, exported):
+        load = f"t = mt_cli.Translator.load({str(folder)!r}, device='cpu')"
+        assert loaded_by(f"{load}; t.translate(['Ein Hund 🐶 schläft.'])") == set()
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"], ["--with-score"]], ids=str)
+def test_the_command_needs_nothing_else(
+    workspace: Workspace, exported: Path, flags: list[str]
+) -> None:
+    for folder in (workspace.run, exported):
+        args = ["translate", str(folder), "--device=cpu", "--text", "Ein Hund.", "-o", os.devnull]
+        run = f"from mt_cli.cli.app import app; app({[*args, *flags]!r})"
+        assert loaded_by(f"try:\n {run}\nexcept SystemExit as e: assert not e.code") == set()
+
+
+def test_torch_is_loaded_when_enough_lines_come_together() -> None:
+    load = f"t = mt_cli.Translator.load({str(READY_MODEL)!r}, device='cpu')"
+    assert "torch" not in loaded_by(f"{load}; t.translate(['Ein Hund rennt.'] * 10)")
+    assert "torch" in loaded_by(f"{load}; t.translate(['Ein Hund rennt.'] * 1000)")
 
 
 def test_the_model_that_comes_along_is_known_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    translator = Translator.load("multi30k-tiny", device="cpu", threads=1)
-    assert translator.translate(["Ein Hund rennt."]) == ["A dog runs."]
+    translator = Translator.load(READY_MODEL.name, device="cpu", threads=1)
+    assert "dog" in translator.translate(["Ein Hund rennt."])[0]
 
 
 # Lines
@@ -74,12 +101,12 @@ def test_text_is_normalised_first_and_what_is_nothing_then_stays_empty(
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": 3}, {"backend": "torch"}], ids=str)
 def test_each_line_is_translated_as_if_alone_in_any_order_and_batch(
-    workspace: Workspace, translator: Translator, sources: list[str], options: dict[str, Any]
+    workspace: Workspace, translator: Translator, known: list[str], options: dict[str, Any]
 ) -> None:
-    shuffled = random.Random(1).sample(sources, len(sources))
+    shuffled = random.Random(1).sample(known, len(known))
     alone = [translator.translate([source])[0] for source in shuffled]
     assert load(workspace, **options).translate(shuffled) == alone
-    assert len(set(alone)) > len(sources) / 2
+    assert len(set(alone)) > len(known) / 2
 
 
 @settings(max_examples=10)
@@ -172,9 +199,9 @@ def test_words_are_those_of_the_text_with_the_probabilities_of_their_tokens(
 # Several translations of a line
 
 
-def test_several_are_ranked_by_score_and_differ(beams: Translator, sources: list[str]) -> None:
-    several = beams.translate_n_best(sources, n_best=4)
-    assert [each[0].text for each in several] == beams.translate(sources)
+def test_several_are_ranked_by_score_and_differ(beams: Translator, known: list[str]) -> None:
+    several = beams.translate_n_best(known, n_best=4)
+    assert [each[0].text for each in several] == beams.translate(known)
     scores = [[translation.score for translation in each] for each in several]
     assert scores == [sorted(each, reverse=True) for each in scores]
     assert {len({translation.tokens for translation in each}) for each in several} == {4}
@@ -212,8 +239,9 @@ def test_changed_numbers_are_counted_once_with_the_first_line(translator: Transl
     assert "line 2" in warning
 
 
-def test_translations_that_run_into_their_limit_are_counted_once(workspace: Workspace) -> None:
-    known = workspace.corpus("train.de").read_text(encoding="utf-8").splitlines()[1:]
+def test_translations_that_run_into_their_limit_are_counted_once(
+    workspace: Workspace, known: list[str]
+) -> None:
     usual = load(workspace).translate_n_best(known)
     assert warnings_of(best for (best,) in usual) == []
     short = load(workspace, max_len_factor=0.0, max_len_extra=1).translate_n_best(known)
@@ -274,9 +302,9 @@ def test_addresses_and_symbols_that_a_model_cannot_know_are_copied(
     "copied", ["🐶", "info@example.org", "{name}", "{{x}}", "%s", "%1$s", "${x}", "</x>"]
 )
 def test_what_is_copied_within_a_line_stands_where_its_neighbours_went(
-    translator: Translator, sources: list[str], copied: str
+    translator: Translator, known: list[str], copied: str
 ) -> None:
-    for source in sources[:6]:
+    for source in known[:6]:
         words = source.split()
         for place in range(1, len(words)):
             line = " ".join([*words[:place], copied, *words[place:]])
@@ -284,6 +312,6 @@ def test_what_is_copied_within_a_line_stands_where_its_neighbours_went(
             (expected,) = translator.translate([source])
             assert translation.split().count(copied) == 1
             assert translation.replace(f" {copied}", "").replace(f"{copied} ", "") == expected
-    known = Translator.load(MODEL, device="cpu", threads=1)
-    (found,) = known.translate([f"Ein Mann in einem roten Hemd {copied} und eine Frau lachen."])
+    ready = Translator.load(READY_MODEL, device="cpu", threads=1)
+    (found,) = ready.translate([f"Ein Mann in einem roten Hemd {copied} und eine Frau lachen."])
     assert found.split().index(copied) in (5, 6)  # after "A man in a red shirt"
