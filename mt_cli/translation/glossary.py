@@ -86,9 +86,10 @@ class Glossary:
         """
         rows = _rows(scored_lines(read_text(path), path))
         columns = [0, 1]
-        head = _columns(rows[0][1], src_lang, tgt_lang) if rows else []
-        if head:
-            columns = head
+        named = [_columns(cells, src_lang, tgt_lang) for _, cells in rows[:2]]
+        # Each of DeepL's rows has languages in the third and fourth column.
+        if named and named[0] and named[0] != named[-1]:
+            columns = named[0]
             rows = rows[1:]
         terms: dict[str, list[str]] = {}
         names: dict[str, str] = {}
@@ -97,7 +98,7 @@ class Glossary:
         for number, cells in rows:
             term = "".join(cells[columns[0] : columns[0] + 1])
             translation = "".join(cells[columns[1] : columns[1] + 1])
-            named = [base_language(cell) for cell in cells[2:4] if CODE.fullmatch(cell)]
+            codes = [base_language(cell) for cell in cells[2:4] if CODE.fullmatch(cell)]
             if not term or not translation:
                 found = repr(" ".join(cells)[:60])
                 problems.append(
@@ -105,7 +106,7 @@ class Glossary:
                 )
             elif term.startswith(ANY) or re.search(r"\*\S|\s\*", term):
                 problems.append(f"line {number}: {term!r}: {ANY} ends a word")
-            elif columns != [0, 1] or len(named) < 2 or named == languages:
+            elif columns != [0, 1] or len(codes) < 2 or codes == languages:
                 name = names.setdefault(_folded(term)[0], term)
                 terms.setdefault(name, []).append(translation)
         if problems:

@@ -59,15 +59,16 @@ RULES = (
         (?![^\W_])""",
         "always",
     ),
-    Rule("mention", r"(?<! [\w@.] ) @ \w [\w.]{0,60} (?<!\.)", "always"),
+    Rule("mention", r"(?<! [\w@\#&.] ) [@\#] \w [\w.]{0,60} (?<!\.)", "always"),
     Rule(
         "formula",  # 3 + 4 = 7, 1/2, 3/5/2020
         rf"(?<![\w.,]) {NUMBER} (?: \s? [^\w\s.,:;!?()] \s? {NUMBER} ){{1,20}}+",
         "unlearnt",
     ),
     Rule(
-        "quantity",  # km², 5€, AT&T
-        rf"(?<!\w) (?: {NUMBER} | [^\W{FORMS}]{{1,3}}+ )?+"
+        "quantity",  # km², 5€, AT&T, 30 °C, § 5
+        rf"(?<!\w) [§$¢£¥€] \s {NUMBER} (?!\w)"
+        rf"| (?<!\w) (?: {NUMBER} \s )?+ (?: {NUMBER} | [^\W{FORMS}]{{1,3}}+ )?+"
         rf"(?: [{BINDING}] (?: {NUMBER} | [^\W{FORMS}]{{1,3}}+ )?+ ){{1,8}}+ (?!\w)",
         "unlearnt",
     ),
@@ -83,9 +84,15 @@ ADDRESS = re.compile(RULES[0].pattern, re.VERBOSE | re.IGNORECASE)
 """A web or an e-mail address with the marks around it; a long word takes linear time."""
 USUAL = re.compile(r"(?:[^\W_]|[ ,.;!?'\"()-](?!www\.))*", re.IGNORECASE)
 """Lines that no rule finds anything in, unless it is unlearnt: nearly all."""
+MONTHS = (
+    "januar|jänner|february?|märz|april|mai|juni|juli|august|september|oktober|november|dezember"
+    "|january|march|may|june|july|october|december"
+)
+"""Not after a list mark: "3. Oktober" is a date."""
 LIST_MARK = re.compile(
-    r"""(?: [-–—*+•‣◦▪▫●○■□☐☑➢➤►▶·>»] | >{2,4} | \#{1,6} | \d{1,3} [.)] | [a-z] \)
-      | \( (?: \d{1,3} | [a-z] | [ivx]{2,4} ) \) | \[ [ x] \] ) \s+ (?=\S)
+    rf"""(?: [-–—*+•‣◦▪▫●○■□☐☑➢➤►▶·>»] | >{{2,4}} | \#{{1,6}} | [a-z] \)
+      | \d{{1,3}} (?: \) | \. (?! \s (?:{MONTHS})\b ) )
+      | \( (?: \d{{1,3}} | [a-z] | [ivx]{{2,4}} ) \) | \[ [ x] \] ) \s+ (?=\S)
       | [-–—•] (?=[^\W\d_])""",
     re.VERBOSE | re.IGNORECASE,
 )

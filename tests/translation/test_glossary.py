@@ -24,6 +24,7 @@ from mt_cli.text import BOS_ID, PAD_ID
 from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.translation.engine import CrossAttention, Engine
 from mt_cli.translation.glossary import Glossary
+from mt_cli.translation.result import Translation, warnings_of
 from mt_cli.translation.searcher import Searcher
 
 LINES = [
@@ -60,6 +61,10 @@ def word_translator(glossary: Glossary | None = None) -> Translator:
     return Translator(engine, tokenizers, glossary=glossary)
 
 
+def read(path: Path) -> Glossary:
+    return Glossary.read(path, src_lang="de", tgt_lang="en")
+
+
 def names(glossary: Glossary, text: str) -> list[str]:
     return [term.name for term in glossary.terms_in(text)]
 
@@ -71,20 +76,21 @@ def names(glossary: Glossary, text: str) -> list[str]:
     ("lines", "message"),
     [
         (["Hund\tdog", "Katze"], r"terms\.tsv: line 2: expected a term, a tab and its translation"),
-        (["Hund\tdog\tn"], "line 1: expected a term"),
+        (["Hund\tdog", "Katze", "", "\tmouse"], r"(?s)line 2: .*'Katze'.*line 4: .*'mouse'"),
+        (["x"] * 50, r"(?s)line 20: .*and 30 more"),
         (["", "\tdog"], "line 2: expected a term"),
         (["Hund\t "], "line 1: expected a term"),
         (["*\tdog"], r"line 1: '\*': \* ends a word"),
         (["*hund\tdog"], r"line 1: '\*hund': \* ends a word"),
         (["bringt * hinaus\tcarries"], r"\* ends a word"),
-        (["Hund,dog"], "line 1: .*found 'Hund,dog'"),
+        (["Hund|dog"], r"line 1: .*found 'Hund\|dog'"),
         (["", " "], r"terms\.tsv: no term"),
         ([], "no term"),
     ],
 )
 def test_what_is_no_glossary_is_refused(tmp_path: Path, lines: list[str], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        Glossary.read(glossary_of(tmp_path, *lines))
+        read(glossary_of(tmp_path, *lines))
 
 
 def test_a_file_that_is_missing_or_no_text_is_refused(tmp_path: Path) -> None:
@@ -101,14 +107,46 @@ def test_cells_are_read_as_excel_writes_them(tmp_path: Path) -> None:
         tmp_path, '"Hund"\tdog\t\t', 'Katze\t"the ""big"" cat"', "\t", " Rad \t bike "
     )
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
-    assert Glossary.read(path).terms == {
+    assert read(path).terms == {
         "Hund": ["dog"],
         "Katze": ['the "big" cat'],
         "Rad": ["bike"],
     }
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Hund;dog", 'Katze;"a; b"'],
+        ["Hund,dog,de,en", 'Katze,"a; b",de,en', "Maus,souris,de,fr"],
+        ["sep=;", "Hund;dog", 'Katze;"a; b"'],
+        ["Deutsch\tEnglisch", "Hund\tdog", "Katze\ta; b"],
+        ["# Tiere", "Hund\tdog\tn.\tnote", "", "Katze\ta; b"],
+        ["id,English (US),Note,German", "1,dog,,Hund", "2,a; b,x,Katze"],
+        ["Source\tTarget", "Hund\tdog", "Katze\ta; b"],
+    ],
+    ids=["semicolons", "DeepL", "Excel", "header", "comments", "columns", "named"],
+)
+def test_glossaries_of_other_programs_are_read(tmp_path: Path, lines: list[str]) -> None:
+    assert read(glossary_of(tmp_path, *lines)).terms == {"Hund": ["dog"], "Katze": ["a; b"]}
+
+
+def test_a_cell_is_unquoted_only_as_a_whole(tmp_path: Path) -> None:
+    path = glossary_of(tmp_path, '"Hund" groß\tthe "big" dog', '"rot"\t"red" or "reddish"')
+    assert read(path).terms == {
+        '"Hund" groß': ['the "big" dog'],
+        "rot": ['"red" or "reddish"'],
+    }
+
+
 # Terms in a text
+
+
+def test_signs_that_are_typed_for_one_another_match() -> None:
+    glossary = Glossary({"Geht's": ["how's it"], "E–Mail": ["e-mail"]})
+    assert names(glossary, "Wie geht’s der E-Mail?") == ["Geht's", "E–Mail"]
+    (first, _) = glossary.terms_in("Geht's der E-Mail")
+    assert first.count_in("How’s it going?") == 1
 
 
 def test_terms_are_whole_words_in_any_case_and_the_longest_wins(tmp_path: Path) -> None:
@@ -120,11 +158,11 @@ def test_terms_are_whole_words_in_any_case_and_the_longest_wins(tmp_path: Path) 
         "C++\tC++",
         "rot\tred",
     )
-    glossary = Glossary.read(path)
-    assert names(glossary, "Der HUND und ein Hund.") == ["hund"]
+    glossary = read(path)
+    assert names(glossary, "Der HUND und ein Hund.") == ["hund", "hund"]
     assert names(glossary, "Hunde, Schäferhund, Hund-Katze") == ["hund"]
     assert names(glossary, "Ein Hund an der Leine.") == ["Hund an der Leine"]
-    assert names(glossary, "Räder, Rades und Radweg in C++") == ["Rad*", "C++"]
+    assert names(glossary, "Räder, Rades und Radweg in C++") == ["Rad*", "Rad*", "C++"]
     assert names(glossary, "Rotes Gras") == []
 
 
@@ -132,7 +170,7 @@ def test_an_exact_term_comes_before_one_of_any_letters_and_case_makes_no_other(
     tmp_path: Path,
 ) -> None:
     path = glossary_of(tmp_path, "Hund*\tcanine", "Hund\tdog", "HUND\tpuppy")
-    (dog, dogs) = Glossary.read(path).terms_in("Ein Hund und Hunde")
+    (dog, dogs) = read(path).terms_in("Ein Hund und Hunde")
     assert (dog.name, dog.translations) == ("Hund", ["dog", "puppy"])
     assert (dogs.name, dogs.translations) == ("Hund*", ["canine"])
 
@@ -150,8 +188,8 @@ def test_where_there_are_no_spaces_terms_stand_within_text() -> None:
     assert names(glossary, "赤い犬が走る。") == ["赤い犬*"]
     assert names(glossary, "หมาวิ่ง") == ["หมา"]
     (term,) = glossary.terms_in("Der Hund")
-    assert term.is_in("黒い猫が")
-    assert not term.is_in("黒い犬が")
+    assert term.count_in("黒い猫が") == 1
+    assert term.count_in("黒い犬が") == 0
 
 
 WORDS = st.sampled_from(["a", "b", "ab", "A"])
@@ -174,7 +212,7 @@ def test_terms_are_those_that_a_walk_over_the_words_finds(
         if longest:
             expected.append(by_words[longest])
         place += len(longest) or 1
-    assert names(glossary, " ".join(text)) == list(dict.fromkeys(expected))
+    assert names(glossary, " ".join(text)) == expected
 
 
 # Translations
@@ -237,22 +275,21 @@ def test_every_part_of_a_long_line_has_its_terms(tmp_path: Path) -> None:
 def test_only_the_lines_that_lack_a_term_are_told(tmp_path: Path) -> None:
     """A term's translation that is longer than the model takes cannot be placed."""
     translator = load(glossary_of(tmp_path, "Hund*\tpuppy", f"Frau\t{'very ' * 300}"))
-    translator.translate(LINES)
-    (warning,) = translator.take_warnings()
+    found = [best for (best,) in translator.translate_n_best(LINES)]
+    assert [best.missing_terms for best in found] == [(), (), ("Frau",), ()]
+    (warning,) = warnings_of(found, translator.glossary)
     assert "1 of 4 lines lack a term" in warning
     assert "line 3" in warning
-    assert translator.missing_terms(LINES[2], "A woman.") == ["Frau"]
-    assert translator.missing_terms(LINES[0], "The Puppy sleeps.") == []
 
 
 def test_words_that_a_vocabulary_of_words_lacks_are_told() -> None:
     glossary = Glossary({"Hund": ["hound"], "Katze": ["sleeps"], "bellt": ["woofs", "barks"]})
     translator = word_translator(glossary=glossary)
-    dog, cat = translator.translate(["Ein Hund bellt.", "Eine Katze schläft."])
-    assert "hound" not in dog
-    assert "barks" in dog
-    assert "sleeps" in cat
-    assert "1 of 2 lines lack a term" in translator.take_warnings()[0]
+    [dog], [cat] = translator.translate_n_best(["Ein Hund bellt.", "Eine Katze schläft."])
+    assert "hound" not in dog.text
+    assert "barks" in dog.text
+    assert "sleeps" in cat.text
+    assert (dog.missing_terms, cat.missing_terms) == (("Hund",), ())
 
 
 def test_the_best_of_several_translations_has_the_terms(tmp_path: Path) -> None:
@@ -414,20 +451,23 @@ def test_a_term_that_has_no_room_is_left_out_and_others_are_placed() -> None:
 
 
 class Last:
-    """A reranker that takes the last candidate."""
+    """A reranker that takes the last candidate of those that lack no more terms than the first."""
 
-    def choose(self, sources: Sequence[str], candidates: Sequence[Sequence[Any]]) -> list[str]:
-        return [of_line[-1].text for of_line in candidates]
+    def ordered(self, found: Sequence[Sequence[Translation]]) -> list[list[Translation]]:
+        return [list(reversed(of_line)) for of_line in found]
 
 
-def test_reranking_chooses_among_those_that_have_the_terms(tmp_path: Path) -> None:
+def test_each_candidate_of_reranking_has_its_own_facts(tmp_path: Path) -> None:
     path = glossary_of(tmp_path, "rennt\truns", "spielen\tplay", "liest\treads", "schläft\tnaps")
     found = load(path, beam_size=8)
     reranked = Translator(
         found.engine, found.tokenizers, glossary=found.glossary, reranker=cast("Any", Last())
     )
-    texts = reranked.translate(LINES)
-    assert [found.missing_terms(*pair) for pair in zip(LINES, texts, strict=True)] == [[]] * 4
+    for of_line in reranked.translate_n_best(LINES, n_best=8):
+        for each in of_line:
+            terms = found.glossary.terms_in(each.source) if found.glossary else []
+            lacks = [term.name for term in terms if not term.count_in(each.text)]
+            assert list(each.missing_terms) == lacks
 
 
 def test_the_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -443,9 +483,9 @@ def test_the_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_long_prefixes_and_terms_are_no_reason_to_warn(tmp_path: Path) -> None:
     translator = load(glossary_of(tmp_path, f"Hund\tdog {'and cat ' * 8}"))
-    translator.translate(["Hund.", "Ein Hund.", "Der Hund."])
-    translator.translate(["Mann."] * 4, prefix="There is a man " * 6)
-    assert translator.take_warnings() == []
+    dogs = translator.translate_n_best(["Hund.", "Ein Hund.", "Der Hund."])
+    men = translator.translate_n_best(["Mann."] * 4, prefix="There is a man " * 6)
+    assert [best.is_cut for (best,) in dogs + men] == [False] * 7
 
 
 def test_attention_is_that_of_the_translation_with_its_terms(tmp_path: Path) -> None:
@@ -458,4 +498,45 @@ def test_what_is_copied_has_no_terms(tmp_path: Path) -> None:
     found = translator.translate(["Ein Mann liest http://hund.de/a im Park.", "12", "{hund}"])
     assert "http://hund.de/a" in found[0]
     assert found[1:] == ["12", "{hund}"]
-    assert translator.take_warnings() == []
+    (http, number, name) = translator.translate_n_best(["http://hund.de/a", "12", "{hund}"])
+    assert [best.missing_terms for (best,) in (http, number, name)] == [()] * 3
+
+
+@pytest.mark.parametrize(
+    ("said", "terms", "expected"),
+    [
+        ({"": "A dog chases a cat.", "Horse": "runs"}, {"Hund": ["horse"]}, None),
+        (
+            {"": "A dog chases cats", "One horse": "runs"},
+            {"Ein Hund": ["one horse"]},
+            "One horse runs",
+        ),
+        ({"": "A dog chases cats", "The horse": "runs"}, {"Hund": ["the horse"]}, "The horse runs"),
+    ],
+    ids=["none", "of the term", "of its translation"],
+)
+def test_a_noun_gets_one_article(
+    said: dict[str, str], terms: dict[str, list[str]], expected: str | None
+) -> None:
+    if expected is None:
+        said = {"": "A dog chases a cat.", "A horse": "runs"}
+        expected = "A horse runs"
+    assert told(said, terms)[0] == expected
+
+
+def test_a_term_that_a_line_has_twice_is_placed_twice(tmp_path: Path) -> None:
+    translator = load(glossary_of(tmp_path, "Hund*\tpuppy"))
+    line = "Ein Hund rennt und ein Hund schläft im Schnee."
+    ((best,),) = translator.translate_n_best([line])
+    assert best.text.count("puppy") == 2
+    assert (best.missing_terms, best.doubled_terms) == ((), ())
+
+
+def test_terms_that_no_line_has_or_only_inflected_are_told_once(tmp_path: Path) -> None:
+    translator = load(glossary_of(tmp_path, "Hund\tdog", "Schnee\tsnow", "Einhorn\tunicorn"))
+    found = [best for (best,) in translator.translate_n_best(["Hunde im Schnee.", "Schnee."])]
+    told_of = warnings_of(found, translator.glossary)
+    assert [("Hund" in each, "Einhorn" in each) for each in told_of] == [
+        (True, False),
+        (False, True),
+    ]

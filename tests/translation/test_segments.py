@@ -9,7 +9,9 @@ from mt_cli.translation.result import Translation, joined
 from mt_cli.translation.segments import ADDRESS, Segment, cut, put_back
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzäöüß"
-LEARNT = Learnt(frozenset(f"{LETTERS}{LETTERS.upper()}0123456789 .,:;!?-'()[]"), has_addresses=False)
+LEARNT = Learnt(
+    frozenset(f"{LETTERS}{LETTERS.upper()}0123456789 .,:;!?-'()[]"), has_addresses=False
+)
 DOG = Translation("A dog.", -1.5, ("A", "dog", "."), ("Ein", "Hund", "."), ((0, 0), (1, 1), (2, 2)))
 CAT = Translation("Cats!", -0.5, ("Cats", "!"), ("Die", "Katzen", "hier", "!"), ((1, 0), (3, 1)))
 NOTHING = Translation("", -0.25, (), ("Ach",), ())
