@@ -115,11 +115,11 @@ def joined(parts: Sequence[Translation], *, space: str) -> Translation:
         src_tokens += part.src_tokens
     return Translation(
         space.join(part.text for part in parts if part.text),
-        sum(part.score for part in parts),
+        sum((part.score for part in parts), 0.0),
         tokens=tuple(tokens),
         src_tokens=tuple(src_tokens),
         alignment=tuple(alignment),
-        log_prob=sum(part.log_prob for part in parts),
+        log_prob=sum((part.log_prob for part in parts), 0.0),
         num_given=sum(part.num_given for part in parts),
         words=tuple(chain.from_iterable(part.words for part in parts)),
         is_cut=any(part.is_cut for part in parts),

@@ -47,10 +47,13 @@ def run(model: Model, act: Callable[[Batcher], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
+ONE_TEXT = Wanted()
+
+
 async def ask(
     batcher: Batcher,
     *lines: str,
-    wanted: Wanted = Wanted(),
+    wanted: Wanted = ONE_TEXT,
     is_gone: Callable[[], Awaitable[bool]] = stays,
 ) -> list[str]:
     """The texts that a request gets, all of a line joined."""

@@ -46,7 +46,8 @@ def test_text_is_translated_line_by_line(
 ) -> None:
     text = f"{known[0]}\n\n{known[1]}\n"
     expected = "\n".join(translator.translate(text.split("\n")))
-    assert served.translate(text) == (200, {"translatedText": expected, "changedNumber": False})
+    status, answer = served.translate(text)
+    assert (status, answer["translatedText"]) == (200, expected)
     fields = urlencode({"q": text, "source": "de", "target": "en"})
     form = "application/x-www-form-urlencoded"
     assert served.ask("POST", "/translate", fields, form)[1]["translatedText"] == expected
@@ -94,6 +95,30 @@ def test_terms_of_a_glossary_stand_in_the_answer_or_are_named(
         assert answer["missingTerms"] == []
         path.write_text(f"{words[0]}\t{'very ' * 40}\n", encoding="utf-8")
         assert server.translate([known[0]])[1]["missingTerms"] == [[]]  # the file is read once
+
+
+def test_what_is_wrong_is_told_as_in_python(
+    served: Served, translator: Translator, known: list[str]
+) -> None:
+    lines = [*known, "98765 Hunde.", "Łódź.", "The weather is nice today and I am happy."]
+    _, answer = served.translate(lines)
+    found = [best for (best,) in translator.translate_n_best(lines)]
+    names = {"changed_number": "changedNumber", "unlearnt_letters": "unlearntLetters"}
+    for name in found[0].facts:
+        key = names.get(name, name)
+        if "_terms" not in name:
+            assert answer[key] == [each.facts[name] for each in found]
+    assert [answer["changedNumber"][-3], answer["language"][-1]] == [True, "en"]
+    assert "Ł" in answer["unlearntLetters"][-2]
+
+
+def test_text_in_the_target_language_comes_back_as_it_is(served: Served) -> None:
+    english = "The weather is nice today and I am happy."
+    french = "Un chien court dans la neige avec une balle."
+    _, answer = served.translate([english, french], source="auto")
+    assert answer["translatedText"][0] == english
+    assert [each["language"] for each in answer["detectedLanguage"]] == ["en", "fr"]
+    assert answer["language"] == ["en", "fr"]
 
 
 def test_the_client_of_libretranslate_works(
@@ -231,9 +256,8 @@ def test_many_at_once_get_what_each_has_asked(
     expected = dict(zip(known, translator.translate(known), strict=True))
     with ThreadPoolExecutor(20) as pool:
         answers = list(pool.map(served.translate, texts))
-    assert answers == [
-        (200, {"translatedText": expected[text], "changedNumber": False}) for text in texts
-    ]
+    assert [status for status, _ in answers] == [200] * len(texts)
+    assert [answer["translatedText"] for _, answer in answers] == [expected[text] for text in texts]
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGHUP])

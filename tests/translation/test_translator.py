@@ -1,6 +1,5 @@
 """`Translator`: lines in, lines out."""
 
-import logging
 import os
 import random
 import subprocess
@@ -17,7 +16,7 @@ from workspace import READY_MODEL, Workspace
 from mt_cli.data.encoded import TrainingLengths
 from mt_cli.errors import UsageError
 from mt_cli.runs.run import open_run
-from mt_cli.translation.result import warnings_of
+from mt_cli.translation.result import unlike_training, warnings_of
 from mt_cli.translation.translator import Translator
 
 SENTENCES = [
@@ -248,6 +247,18 @@ def test_translations_that_run_into_their_limit_are_counted_once(
     (warning,) = warnings_of(best for (best,) in short)
     assert warning.startswith(f"{len(known)} of {len(known)} ")
     assert "max_len_factor" in warning
+
+
+@pytest.mark.parametrize(
+    ("num_words", "is_told"), [(20, True), (19, False)], ids=["enough words", "too few"]
+)
+def test_text_that_is_unlike_training_is_told(
+    workspace: Workspace, num_words: int, *, is_told: bool
+) -> None:
+    run = open_run(workspace.run)
+    found = unlike_training(["Bundesverfassungsgericht"] * num_words, run)
+    assert ("tokens a word" in (found or "")) == is_told
+    assert unlike_training(SENTENCES * 10, run) is None
 
 
 # Capitals
