@@ -12,7 +12,7 @@ from sacrebleu.metrics import bleu as by_sacrebleu
 from sacrebleu_command import command_scores
 from workspace import READY_MODEL, Outcome, Workspace
 
-from mt_cli import Translator
+from mt_cli import Translation, Translator
 
 BLEU = r"BLEU \d+\.\d\d  nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:[\d.]+"
 TER = r"TER \d+\.\d\d  nrefs:1\|case:lc\|tok:tercom\|norm:no\|punct:yes\|asian:no\|version:[\d.]+"
@@ -97,7 +97,8 @@ def test_case_does_not_count_where_the_corpus_is_lower_case(
     config = run.joinpath("config.toml").read_text(encoding="utf-8")
     rehash(run, "config.toml", config.replace("lowercase = false", "lowercase = true").encode())
     refs = [line.lower() for line in lines_in(workspace.corpus("test.en"))]
-    monkeypatch.setattr(Translator, "translate", lambda *_, **__: refs)
+    found = [[Translation(ref, 0.0)] for ref in refs]
+    monkeypatch.setattr(Translator, "translate_n_best", lambda *_, **__: found)
     outcome = evaluate(workspace, run, *TEST_FILES)
     assert outcome.code == 0, outcome.err
     assert "  BLEU 100.00  nrefs:1|case:lc|" in outcome.lines[0]

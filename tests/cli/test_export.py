@@ -99,7 +99,6 @@ def test_wrong_use_is_named_and_exits_2(workspace: Workspace, args: str, named: 
     [
         ("inspect EXPORTED --shapes --text Hund", "only translates"),
         ("train tiny.toml --run new --init-from EXPORTED", "only translates"),
-        ("score EXPORTED --src corpus/test.de --tgt corpus/test.en", "only translates"),
         ("export EXPORTED --to ctranslate2 new", "only translates"),
         ("translate EXPORTED runs/tiny --text Hund", "alone"),
         ("translate EXPORTED --text Hund --backend torch", "--backend"),
@@ -114,6 +113,15 @@ def test_what_an_exported_model_cannot_do_exits_2_with_a_sentence(
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, b"", 1)
     assert named in outcome.err
     assert not any(workspace.folder.glob("new*"))
+
+
+def test_pairs_are_scored_as_the_run_scores_them(workspace: Workspace, exported: Path) -> None:
+    files = ("--src", "corpus/test.de", "--tgt", "corpus/test.en", "--quiet")
+    scores = []
+    for folder in (exported, workspace.run):
+        lines = workspace.call("score", folder, *files).text.splitlines()
+        scores.append([float(line) for line in lines])
+    assert scores[0] == pytest.approx(scores[1], abs=2e-3)
 
 
 def test_evaluation_is_that_of_the_run_and_kept_in_the_folder(
