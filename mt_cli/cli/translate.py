@@ -134,7 +134,7 @@ def translate(
 
         if is_typed:  # each line is told what is wrong with it
             for result in written():
-                log_warnings(warnings_of([result], translator.glossary))
+                log_warnings(warnings_of([result]))
         else:
             log_warnings(warnings_of(written(), translator.glossary))
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -168,17 +168,14 @@ def _whole_texts(of_lines: Sequence[Sequence[Translation]]) -> list[str]:
 def _facts(of_lines: Sequence[Sequence[Translation]]) -> dict[str, object]:
     """What may be wrong with a text's best translation, of all its lines together."""
     together: dict[str, object] = {}
-    for best, *_ in of_lines:
-        for name, value in best.facts.items():
-            first, *others = name.split("_")
-            key = first + "".join(map(str.title, others))
-            earlier = together.get(key, value)
-            if isinstance(value, list) and isinstance(earlier, list) and key in together:
-                together[key] = earlier + value
-            elif key == "unlearntLetters":
-                together[key] = "".join(dict.fromkeys(f"{earlier}{value}"))
-            else:
-                together[key] = earlier or value
+    for name in of_lines[0][0].facts:
+        first, *others = name.split("_")
+        key = first + "".join(map(str.title, others))
+        values = [getattr(best, name) for best, *_ in of_lines]
+        if isinstance(values[0], tuple):
+            together[key] = list(chain.from_iterable(values))
+        else:
+            together[key] = next(filter(None, values), values[0])
     return together
 
 

@@ -38,7 +38,7 @@ class Line:
     """What stays."""
     parts: Sequence[Part] = field(default=(), repr=False)
     """`text` as the model takes it: usually one part; none if all stays."""
-    unlearnt: str = ""
+    unlearnt: tuple[str, ...] = ()
     """Letters of `text` that the model has never learnt."""
     is_split: bool = False
     """Whether a sentence was longer than the model takes."""
@@ -96,7 +96,7 @@ def read_lines(
                 text,
                 segments,
                 parts,
-                unlearnt="".join(sorted(unlearnt, key=text.casefold().find)),
+                unlearnt=tuple(sorted(unlearnt, key=text.casefold().find)),
                 is_split=_has_long_sentence(text, parts, engine, tokenizers),
             )
         )

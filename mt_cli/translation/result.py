@@ -61,7 +61,7 @@ class Translation:
     """Terms of the glossary that the line has and the translation does not have translated so."""
     doubled_terms: tuple[str, ...] = field(default=(), repr=False)
     """Terms that were placed and whose translation is now there more often than they are."""
-    unlearnt: str = field(default="", repr=False)
+    unlearnt_letters: tuple[str, ...] = field(default=(), repr=False)
     """Letters of the line that the model has never learnt."""
     is_split: bool = field(default=False, repr=False)
     """Whether a sentence was longer than the model takes, and was translated in pieces."""
@@ -89,16 +89,7 @@ class Translation:
     @property
     def facts(self) -> dict[str, object]:
         """What may be wrong with it, by name, as `--json` and `serve` tell it."""
-        return {
-            "changed_number": self.changed_number,
-            "missing_terms": list(self.missing_terms),
-            "doubled_terms": list(self.doubled_terms),
-            "unlearnt_letters": self.unlearnt,
-            "language": self.language,
-            "split": self.is_split,
-            "cut": self.is_cut,
-            "broken": self.is_broken,
-        }
+        return {name: getattr(self, name) for name in WARNINGS}
 
 
 def joined(parts: Sequence[Translation], *, space: str) -> Translation:
@@ -151,7 +142,7 @@ def judged(
         ),
         missing_terms=tuple(missing),
         doubled_terms=tuple(doubled),
-        unlearnt=line.unlearnt,
+        unlearnt_letters=line.unlearnt,
         is_split=line.is_split,
     )
 
@@ -159,8 +150,8 @@ def judged(
 WARNINGS: Mapping[str, str] = {
     "language": "the text looks like {what} in {num} of {lines} lines, the first is line {first}; "
     "the model translates {lang}",
-    "unlearnt": "{num} of {lines} lines hold letters that the model never learnt, such as {what} "
-    "in line {first}",
+    "unlearnt_letters": "{num} of {lines} lines hold letters that the model never learnt, such as "
+    "{what} in line {first}",
     "is_split": "{num} of {lines} lines have a sentence of more tokens than the model takes, which "
     "is split, the first is line {first}",
     "changed_number": "{num} of {lines} lines lost or changed a number, the first is line {first}",

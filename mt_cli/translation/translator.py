@@ -7,7 +7,6 @@ read → split → encode (reading) → search (searcher) → place terms (term_
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -164,7 +163,7 @@ class Translator:
         """The `n_best` best translations of each of `lines`, the best first.
 
         `beam_size` is that of this call; None is the translator's own. Those that are not
-        `is_scored` have no scores and tokens. `with_words` tells how sure the model is of each
+        `is_scored` have no scores. `with_words` tells how sure the model is of each
         word, by its log-probability. `prefix` and `on_progress` are as in `translate`.
 
         Raises:
@@ -175,60 +174,37 @@ class Translator:
         engine = self.engine.with_beam_size(beam_size)
         if n_best > engine.config.beam_size and not engine.config.temperature:
             raise UsageError(f"{n_best} translations a line need --beam-size {n_best}")
-        translated = partial(
-            self._translated,
-            engine=engine,
-            prefix=prefix,
-            with_alignment=with_alignment,
-            with_words=with_words,
-            on_progress=on_progress,
-        )
-        checked = self._checked(lines)
-        if self._reranker is None:
-            return translated(checked, n_best=n_best, is_scored=is_scored)
-        chosen = []
-        for begin in range(0, len(checked), RERANKED_TOGETHER):
-            portion = checked[begin : begin + RERANKED_TOGETHER]
-            found = translated(portion, n_best=engine.config.beam_size, is_scored=True)
-            chosen += [of_line[:n_best] for of_line in self._reranker.ordered(found)]
-        return chosen
-
-    def _translated(
-        self,
-        lines: Sequence[str],
-        *,
-        engine: Engine,
-        n_best: int,
-        prefix: str,
-        is_scored: bool,
-        with_alignment: bool,
-        with_words: bool,
-        on_progress: OnProgress | None,
-    ) -> list[list[Translation]]:
-        """All steps, one after the other."""
         tokenizers = self.tokenizers
         given = ids_of_prefix(prefix, tokenizers, longest=engine.longest_sentence - 1)
-        read = read_lines(lines, engine, tokenizers, prefix=given)
-        hyps = self.search(
-            [part for line in read for part in line.parts],
-            engine=engine,
-            n_best=n_best,
-            is_scored=is_scored,
-            on_done=_counting_lines(read, on_progress),
-        )
-        written = write_lines(
-            read,
-            hyps,
-            engine,
-            tokenizers,
-            n_best=n_best,
-            with_tokens=is_scored,
-            with_alignment=with_alignment,
-            with_words=with_words,
-        )
+        reranker = self._reranker
+        num_hyps = n_best if reranker is None else engine.config.beam_size
+        checked = self._checked(lines)
+        together = len(checked) if reranker is None else RERANKED_TOGETHER
         results = []
-        for line, of_line in zip(read, written, strict=True):
-            results.append([judged(each, line, tokenizers, self.glossary) for each in of_line])
+        for begin in range(0, len(checked), together or 1):
+            read = read_lines(checked[begin : begin + together], engine, tokenizers, prefix=given)
+            hyps = self.search(
+                [part for line in read for part in line.parts],
+                engine=engine,
+                n_best=num_hyps,
+                is_scored=is_scored or reranker is not None,
+                on_done=_counting_lines(read, on_progress),
+            )
+            written = write_lines(
+                read,
+                hyps,
+                engine,
+                tokenizers,
+                n_best=num_hyps,
+                with_alignment=with_alignment,
+                with_words=with_words,
+            )
+            found = []
+            for line, of_line in zip(read, written, strict=True):
+                found.append([judged(each, line, tokenizers, self.glossary) for each in of_line])
+            if reranker is not None:
+                found = [of_line[:n_best] for of_line in reranker.ordered(found)]
+            results += found
         return results
 
     def search(

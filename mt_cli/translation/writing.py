@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 
@@ -28,47 +28,39 @@ def write_lines(
     tokenizers: Tokenizers,
     *,
     n_best: int,
-    with_tokens: bool,
     with_alignment: bool,
     with_words: bool,
 ) -> list[list[Translation]]:
     """The `n_best` translations of each of `lines` from the `hyps` of all their parts in order."""
-    found = iter(hyps)
-    ranks_of_lines = []  # of each line, of each rank, its parts with what was found for them
+    of_parts = iter(hyps)
     pairs: list[Pair] = []
     is_aligned: list[bool] = []
     for line in lines:
-        hyps_of_parts = [next(found) for _ in line.parts]
-        ranks = []
+        found = [next(of_parts) for _ in line.parts]
         for rank in range(n_best):
-            of_rank = [of_part[rank] for of_part in hyps_of_parts]
-            ranks.append(list(zip(line.parts, of_rank, strict=True)))
-            pairs += ranks[-1]
-        ranks_of_lines.append(ranks)
-        has_inner = _is_parted(line)
-        is_aligned += [with_alignment or has_inner] * (n_best * len(line.parts))
-    parts = iter(
-        write_parts(
-            pairs,
-            engine,
-            tokenizers,
-            is_aligned=is_aligned,
-            with_tokens=with_tokens,
-            with_words=with_words,
-        )
+            pairs += [(line.parts[i], of_part[rank]) for i, of_part in enumerate(found)]
+        is_aligned += [with_alignment or _is_parted(line)] * (n_best * len(found))
+    parts = write_parts(
+        pairs,
+        engine,
+        tokenizers,
+        is_aligned=is_aligned,
+        with_words=with_words,
     )
     space = sentence_space(tokenizers.options.tgt_lang)
     written = []
-    for line, ranks in zip(lines, ranks_of_lines, strict=True):
+    done = 0
+    for line in lines:
         of_line = []
-        for pairs_of_rank in ranks:
-            translations = [next(parts) for _ in pairs_of_rank]
-            whole = joined(translations, space=space)
+        for _ in range(n_best):
+            own = slice(done, done + len(line.parts))
+            whole = joined(parts[own], space=space)
             if line.segments:
-                text = _with_segments(whole.text, line, pairs_of_rank, translations, tokenizers)
+                text = _with_segments(whole, line, [hyp for _, hyp in pairs[own]], tokenizers)
                 alignment = whole.alignment if with_alignment else ()
                 whole = replace(whole, text=text, alignment=alignment)
             of_line.append(whole)
+            done = own.stop
         written.append(of_line)
     return written
 
@@ -79,7 +71,6 @@ def write_parts(
     tokenizers: Tokenizers,
     *,
     is_aligned: Sequence[bool],
-    with_tokens: bool = False,
     with_words: bool = False,
 ) -> list[Translation]:
     """The translation of each of `pairs`, with its alignment where it `is_aligned`.
@@ -114,8 +105,8 @@ def write_parts(
             Translation(
                 join_words(replaced[i]) if i in replaced else texts[i],
                 hyp.score,
-                tokens=tuple(tgt.tokens(hyp.ids)) if with_tokens else (),
-                src_tokens=tuple(tokenizers.src.tokens(part.ids)) if with_tokens else (),
+                tokens=tuple(tgt.tokens(hyp.ids)),
+                src_tokens=tuple(tokenizers.src.tokens(part.ids)),
                 alignment=tuple((src, t) for t, src in enumerate(alignments.get(i, ()))),
                 log_prob=hyp.log_prob,
                 num_given=hyp.num_given,
@@ -175,40 +166,31 @@ def _words(
 
 
 def _with_segments(
-    text: str,
-    line: Line,
-    pairs: Sequence[Pair],
-    written: Sequence[Translation],
-    tokenizers: Tokenizers,
+    whole: Translation, line: Line, hyps: Sequence[Hyp], tokenizers: Tokenizers
 ) -> str:
-    """`text`, the translation of all parts of `line`, with what stayed where its neighbours went.
+    """The text of `whole`, which was written from `hyps`, with what stayed of `line`.
 
     A segment parts the translation as it parts the source: fewest tokens attend to what is on the
-    other side. `pairs` and `written` are those of the line's parts.
+    other side.
     """
+    src_ids = chain.from_iterable(part.ids for part in line.parts)
+    src_words = np.cumsum([tokenizers.src.begins_word(i) for i in src_ids])  # from 1
+    tgt_ids = list(chain.from_iterable(hyp.ids for hyp in hyps))
+    begins = [t for t, i in enumerate(tgt_ids) if t and tokenizers.tgt.begins_word(i)]
+    num_words = len(whole.text.split())
+    attended = src_words[[src for src, _ in whole.alignment]]
 
     def place_of(place: int) -> int:
         """After how many words of the translation stands what follows `place` source words."""
-        done = 0
-        for (part, hyp), translation in zip(pairs, written, strict=True):
-            words = part.text.split()
-            num_translated = len(translation.text.split())
-            if place == 0:
-                return done
-            if place < len(words):
-                (before,) = tokenizers.encode([" ".join(words[:place])], "src")
-                ends = [t for t, i in enumerate(hyp.ids) if t and tokenizers.tgt.begins_word(i)]
-                sources = np.array([src for src, _ in translation.alignment], int)
-                is_before = sources < len(before)
-                crossing = []
-                for t in (0, *ends, len(hyp.ids)):
-                    crossing.append(int((~is_before[:t]).sum() + is_before[t:].sum()))
-                return done + min(int(np.argmin(crossing)), num_translated)
-            place -= len(words)
-            done += num_translated
-        return done
+        if place == 0 or place >= len(line.text.split()):
+            return min(place, 1) * num_words
+        is_before = attended <= place
+        crossing = []
+        for t in (0, *begins, len(tgt_ids)):
+            crossing.append(int((~is_before[:t]).sum() + is_before[t:].sum()))
+        return min(int(np.argmin(crossing)), num_words)
 
-    return put_back(text, line.segments, place_of)
+    return put_back(whole.text, line.segments, place_of)
 
 
 def _is_parted(line: Line) -> bool:

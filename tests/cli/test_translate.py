@@ -211,11 +211,11 @@ def test_json_holds_all_that_is_known_of_a_line(workspace: Workspace) -> None:
         "changed_number": False,
         "missing_terms": [],
         "doubled_terms": [],
-        "unlearnt_letters": "",
+        "unlearnt_letters": [],
         "language": None,
-        "split": False,
-        "cut": False,
-        "broken": False,
+        "is_split": False,
+        "is_cut": False,
+        "is_broken": False,
     }
 
 

@@ -103,11 +103,9 @@ def test_what_is_wrong_is_told_as_in_python(
     lines = [*known, "98765 Hunde.", "Łódź.", "The weather is nice today and I am happy."]
     _, answer = served.translate(lines)
     found = [best for (best,) in translator.translate_n_best(lines)]
-    names = {"changed_number": "changedNumber", "unlearnt_letters": "unlearntLetters"}
-    for name in found[0].facts:
-        key = names.get(name, name)
-        if "_terms" not in name:
-            assert answer[key] == [each.facts[name] for each in found]
+    for key in ("language", "isSplit", "changedNumber", "isBroken", "isCut"):
+        name = re.sub("(?=[A-Z])", "_", key).lower()
+        assert answer[key] == [getattr(each, name) for each in found]
     assert [answer["changedNumber"][-3], answer["language"][-1]] == [True, "en"]
     assert "Ł" in answer["unlearntLetters"][-2]
 
