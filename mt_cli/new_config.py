@@ -82,8 +82,8 @@ class CorpusSize:
     """Some of the pairs, normalized."""
 
 
-def measure(pairs: Iterable[RawPair]) -> CorpusSize:
-    """Read `pairs` once and count."""
+def measure(pairs: Iterable[RawPair], *, lowercase: bool = False) -> CorpusSize:
+    """Read `pairs` once and count; with `lowercase`, as a tokenizer of lower case reads them."""
     num_bytes = 0
     num_pairs = 0
     words: set[str] = set()
@@ -92,8 +92,8 @@ def measure(pairs: Iterable[RawPair]) -> CorpusSize:
     def counted() -> Iterator[Pair]:
         nonlocal num_bytes, num_pairs
         for raw_src, raw_tgt in pairs:
-            src = normalize(decode_line(raw_src))
-            tgt = normalize(decode_line(raw_tgt))
+            src = normalize(decode_line(raw_src), lowercase=lowercase)
+            tgt = normalize(decode_line(raw_tgt), lowercase=lowercase)
             if not src or not tgt:
                 continue
             num_pairs += 1
@@ -312,7 +312,7 @@ def _sized(
 ) -> tuple[Config, TokenCount]:
     """A config for the pairs of `data`, or one to continue from the `parent` run."""
     corpus = find_corpus(data)
-    size = measure(corpus[TRAIN].pairs())
+    size = measure(corpus[TRAIN].pairs(), lowercase=trained is not None and trained.data.lowercase)
     recipe = recipe_for(size)
     tables: Tables = {
         "data": {

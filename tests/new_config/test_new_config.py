@@ -23,6 +23,7 @@ from mt_cli.new_config import (
     CorpusSize,
     TokenCount,
     cut_off,
+    measure,
     model_tables,
     new_config,
     num_held_out,
@@ -60,6 +61,12 @@ def test_updates_are_announced_as_training_will_make_them(
     model = build_model(config.model, prepared.tokenizers, seed=1)
     trainer = Trainer(model, prepared.split("train"), config.training, runtime=CPU, seed=1)
     assert int(announced[1].replace(",", "")) == pytest.approx(trainer.total_steps, rel=0.1)
+
+
+def test_a_tokenizer_of_lower_case_is_measured_with_text_in_lower_case() -> None:
+    pair = (b"Ein HUND\n", b"A DOG\n")
+    assert measure([pair], lowercase=True).sample == [("ein hund", "a dog")]
+    assert measure([pair]).sample == [("Ein HUND", "A DOG")]
 
 
 # Recipes
