@@ -111,7 +111,7 @@ def compare(
         typer.Option(
             WITH,
             metavar="SYSTEM...",
-            help="As many trainings of another system: all before --with are the baseline's.",
+            help="As many runs of a second system; those before --with are the baseline.",
         ),
     ] = None,
     split: Splits = None,

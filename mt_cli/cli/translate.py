@@ -53,7 +53,10 @@ def translate(
         typer.Option("--text", metavar="TEXT", help="Text to translate in place of a file."),
     ] = None,
     prefix: Annotated[
-        str, typer.Option("--prefix", metavar="TEXT", help="How each translation begins.")
+        str,
+        typer.Option(
+            "--prefix", metavar="TEXT", help="Text that each translation has to begin with."
+        ),
     ] = "",
     n_best: Annotated[
         int,
@@ -64,7 +67,9 @@ def translate(
     ] = False,
     with_alignment: Annotated[
         bool,
-        typer.Option("--with-alignment", help="A tab and places source-target after each."),
+        typer.Option(
+            "--with-alignment", help="Append a tab and the word alignment, as source-target."
+        ),
     ] = False,
     checkpoint: Checkpoint = "best",
 ) -> None:

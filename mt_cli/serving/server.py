@@ -76,7 +76,7 @@ class ServedModel:
 
     @classmethod
     def of(cls, folders: Sequence[Path], options: DecodingOptions) -> "ServedModel":
-        """The models in `folders`, or the one that comes along if there are none."""
+        """The models in `folders`, or the bundled one if there are none."""
         models = open_models(models_named(folders))
         path = options.config_of(models[0]).glossary
         return cls(models, options, None if path is None else Glossary.read(path))

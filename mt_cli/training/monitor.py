@@ -419,7 +419,7 @@ class _Service:
                 getattr(self._module, name)(*args, **options)
         except Exception as error:
             self._has_failed = True
-            log.warning("%s gets no more curves: %s", self._module.__name__, error)
+            log.warning("logging to %s has stopped: %s", self._module.__name__, error)
 
 
 # What will not work, and what has not

@@ -287,7 +287,7 @@ class Session:
                     self._trainer.total_steps,
                 )
             return state
-        raise DataError(f"{failures[0]}; no other checkpoint can be used: train anew")
+        raise DataError(f"{failures[0]}; no other checkpoint can be used: train again")
 
     def _point_to(self, *, last: str) -> None:
         if self._state.best_step is not None:
