@@ -37,9 +37,9 @@ from mt_cli.model.model import TranslationModel
 from mt_cli.runs.run import LOG, Run, check_place, create_run, open_run
 from mt_cli.text import SPECIALS, UNK_ID
 from mt_cli.training.distributed import World, joined_world
-from mt_cli.training.monitor import import_tracker
 from mt_cli.training.other_runs import fitting_parent, load_parent, references_to_teachers
 from mt_cli.training.session import Session
+from mt_cli.training.trackers import import_tracker
 
 log = logging.getLogger(__name__)
 

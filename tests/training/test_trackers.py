@@ -12,7 +12,7 @@ import trained
 from trained import sets, status
 from workspace import Outcome, Workspace
 
-from mt_cli.training.monitor import MODULES
+from mt_cli.training.trackers import MODULES
 
 
 def train(workspace: Workspace, run: Path, track: str, *args: object) -> Outcome:
