@@ -1,16 +1,12 @@
-"""`config new`: a config that suits a corpus, and validation and test pairs cut off it."""
+"""`config new`: a config that suits a corpus."""
 
 import logging
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from mt_cli.config.load import command_line, dump_config, parse_config
 from mt_cli.config.schema import (
@@ -30,11 +26,11 @@ from mt_cli.data.corpora import (
     Corpus,
     ParallelText,
     RawPair,
-    SideFiles,
     files_of,
     find_corpus,
     matching,
 )
+from mt_cli.data.held_out import EMPTY, REPEATED, cut_off
 from mt_cli.data.prepare import warn_of_leaks
 from mt_cli.data.readers import named_kind, tmx_languages, without_packing
 from mt_cli.data.scan import text_options
@@ -50,7 +46,7 @@ from mt_cli.machine.files import (
 from mt_cli.machine.terminal import visible
 from mt_cli.runs.run import open_run, run_with_tokenizer
 from mt_cli.text.language import language_named, likely_language
-from mt_cli.text.normalize import Hashes, decode_line, gist, hash_texts, normalize, strip_line_end
+from mt_cli.text.normalize import decode_line, normalize
 from mt_cli.text.tokenizers import Tokenizers, learn_tokenizers, sampled
 
 log = logging.getLogger(__name__)
@@ -82,8 +78,8 @@ class CorpusSize:
     """Some of the pairs, normalized."""
 
 
-def measure(pairs: Iterable[RawPair]) -> CorpusSize:
-    """Read `pairs` once and count."""
+def measure(pairs: Iterable[RawPair], *, lowercase: bool = False) -> CorpusSize:
+    """Read `pairs` once and count; with `lowercase`, as a tokenizer of lower case reads them."""
     num_bytes = 0
     num_pairs = 0
     words: set[str] = set()
@@ -92,8 +88,8 @@ def measure(pairs: Iterable[RawPair]) -> CorpusSize:
     def counted() -> Iterator[Pair]:
         nonlocal num_bytes, num_pairs
         for raw_src, raw_tgt in pairs:
-            src = normalize(decode_line(raw_src))
-            tgt = normalize(decode_line(raw_tgt))
+            src = normalize(decode_line(raw_src), lowercase=lowercase)
+            tgt = normalize(decode_line(raw_tgt), lowercase=lowercase)
             if not src or not tgt:
                 continue
             num_pairs += 1
@@ -298,6 +294,11 @@ def new_config(
     return text, cut_sizes
 
 
+def named_as(train: FilesConfig) -> Path:
+    """A config in the current folder, named as the first file of the training pairs."""
+    return Path(without_packing(train.src[0]).name).with_suffix(".toml")
+
+
 def _check_output(output: Path, *, overwrite: bool) -> None:
     if not is_utf8(output):
         raise UsageError(f"{output}: its name is not UTF-8; rename it")
@@ -312,7 +313,7 @@ def _sized(
 ) -> tuple[Config, TokenCount]:
     """A config for the pairs of `data`, or one to continue from the `parent` run."""
     corpus = find_corpus(data)
-    size = measure(corpus[TRAIN].pairs())
+    size = measure(corpus[TRAIN].pairs(), lowercase=trained is not None and trained.data.lowercase)
     recipe = recipe_for(size)
     tables: Tables = {
         "data": {
@@ -472,99 +473,3 @@ def _header(
     for command in ("prepare", "train"):
         lines.append(f"  {command_line(command, place)}")
     return "".join(f"# {visible(line)}\n" for line in lines)
-
-
-SHARE = 0.05
-MIN_PAIRS = 50
-MAX_PAIRS = 2000
-"""Pairs of a split: fewer give a score that says little, more cost training pairs and time."""
-MAX_SHARE = 0.1
-"""Of a small corpus."""
-MIN_CORPUS = 20
-"""Pairs that differ on both sides, without which there is nothing to cut off."""
-REPEATED = "whose source or target is in a held-out pair"
-EMPTY = "because a side is empty"
-"""Why pairs are left out."""
-
-
-def cut_off(corpus: ParallelText, files: Mapping[str, tuple[Path, Path]]) -> Counter[str]:
-    """Write the pairs of `corpus` to the `files` of `train` and the new splits; count each split's.
-
-    A pair stays out of training if its source or its target is that of a held-out pair, whatever
-    its case, spaces and final marks. Pairs that are left out are counted as `REPEATED` or `EMPTY`.
-
-    Raises:
-        DataError: the corpus is too small, or its files do not align.
-    """
-    keys = []
-    for src, tgt in corpus.pairs():
-        keys += [_key(src), _key(tgt)]
-    hashes = hash_texts(keys).reshape(-1, 2)  # (N, 2)
-    del keys
-    is_filled = (hashes != hash_texts([""])).all(axis=1)
-    new_splits = [name for name in files if name != TRAIN]
-    split_of = _choose(hashes, is_filled, new_splits, origin=corpus.src)
-    held_out = hashes[sorted(split_of)]
-    is_repeated = np.isin(hashes[:, 0], held_out[:, 0]) | np.isin(hashes[:, 1], held_out[:, 1])
-    counts: Counter[str] = Counter()
-    changed = DataError(f"{corpus.src}: changed while it was read; try again")
-    with ExitStack() as stack:
-        opened = {}
-        for name, (src_path, tgt_path) in files.items():
-            src_file = stack.enter_context(src_path.open("wb"))
-            opened[name] = (src_file, stack.enter_context(tgt_path.open("wb")))
-        for i, (src, tgt) in enumerate(corpus.pairs()):
-            if i == len(hashes):
-                raise changed
-            if not is_filled[i]:
-                name = EMPTY
-            elif i in split_of:
-                name = split_of[i]
-            else:
-                name = REPEATED if is_repeated[i] else TRAIN
-            counts[name] += 1
-            if name in opened:
-                src_file, tgt_file = opened[name]
-                src_file.write(strip_line_end(src) + b"\n")
-                tgt_file.write(strip_line_end(tgt) + b"\n")
-    if counts.total() < len(hashes):
-        raise changed
-    if not counts[TRAIN]:
-        raise DataError(f"{corpus.src}: every pair repeats a held-out one")
-    return counts
-
-
-def _key(line: bytes) -> str:
-    return gist(normalize(decode_line(line)))
-
-
-def _choose(
-    hashes: Hashes, is_filled: NDArray[np.bool_], names: Sequence[str], *, origin: SideFiles
-) -> dict[int, str]:
-    """The split of each held-out pair: random pairs, of which no two share a side."""
-    src, tgt = hashes[is_filled].T
-    num_different = min(len(np.unique(src)), len(np.unique(tgt)))
-    size = num_held_out(num_different)
-    chosen: dict[int, str] = {}
-    src_seen: set[int] = set()
-    tgt_seen: set[int] = set()
-    # In order of hash, source first, then target: the choice does not depend on the file's order.
-    for i in np.lexsort((hashes[:, 1], hashes[:, 0])).tolist():
-        if len(chosen) == size * len(names):
-            break
-        src_hash, tgt_hash = hashes[i].tolist()
-        if is_filled[i] and src_hash not in src_seen and tgt_hash not in tgt_seen:
-            src_seen.add(src_hash)
-            tgt_seen.add(tgt_hash)
-            chosen[i] = names[len(chosen) // size]
-    if num_different < MIN_CORPUS or len(chosen) < size * len(names):
-        raise DataError(
-            f"{origin}: only {num_different} different pairs, of {MIN_CORPUS} needed to cut any off"
-        )
-    return chosen
-
-
-def num_held_out(num_pairs: int) -> int:
-    """Pairs of a held-out split, of `num_pairs` that differ."""
-    wanted = min(MAX_PAIRS, max(MIN_PAIRS, round(num_pairs * SHARE)))
-    return max(1, min(wanted, int(num_pairs * MAX_SHARE)))

@@ -83,15 +83,13 @@ def new(
     pairs, into files beside the config. Without files the config is for the bundled sample. Prints
     the new file's path, or the config itself where no file is written.
     """
-    from mt_cli.data.readers import without_packing
-    from mt_cli.new_config import new_config
+    from mt_cli.new_config import named_as, new_config
 
     splits = _splits(paired or [], train, val, test, columns)
     if not splits and (columns or src_lang or tgt_lang):
         raise UsageError("--columns, --src-lang and --tgt-lang describe files; name some")
     if file is None and "train" in splits and splits.keys() != {"train", "val", "test"}:
-        (first, *_) = splits["train"].src
-        file = Path(without_packing(first).name).with_suffix(".toml")
+        file = named_as(splits["train"])
     text, cut_off = new_config(
         splits,
         src_lang=src_lang,

@@ -61,10 +61,6 @@ def evaluate(
     interval.
     """
     options = decoding_options(settings, checkpoint)
-    from mt_cli.runs.run import check_is_there
-
-    for run in runs:
-        check_is_there(run)
     from mt_cli.evaluation.evaluate import evaluate_runs
 
     found = evaluate_runs(runs, options, test_set_choice(split, src, ref, data, noise))
@@ -111,7 +107,7 @@ def compare(
         typer.Option(
             WITH,
             metavar="SYSTEM...",
-            help="As many trainings of another system: all before --with are the baseline's.",
+            help="As many runs of a second system; those before --with are the baseline.",
         ),
     ] = None,
     split: Splits = None,

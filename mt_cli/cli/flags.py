@@ -40,8 +40,8 @@ OptionalModelPaths = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="[RUN]...",
-        help="A run folder, an exported model, or de-en, which comes along; several form "
-        "an ensemble.",
+        help="A run folder, an exported model, or de-en, the bundled model; several form an "
+        "ensemble.",
     ),
 ]
 Checkpoint = Annotated[

@@ -50,10 +50,13 @@ def inspect(
     ] = "cross",
     layer: Annotated[
         int | None,
-        typer.Option("--layer", min=1, metavar="N", help="Of --attention; by default the last."),
+        typer.Option(
+            "--layer", min=1, metavar="N", help="Layer that --attention draws; the last by default."
+        ),
     ] = None,
     head: Annotated[
-        str, typer.Option("--head", metavar="N|mean|all", help="Of --attention.")
+        str,
+        typer.Option("--head", metavar="N|mean|all", help="Attention head that --attention draws."),
     ] = "mean",
     checkpoint: Checkpoint = "best",
 ) -> None:

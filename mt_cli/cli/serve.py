@@ -46,7 +46,7 @@ def serve(
         typer.Option(
             "--cors-origin",
             metavar="ORIGIN",
-            help="Web site whose scripts may ask; * is every one.",
+            help="Web site whose scripts may use the API (CORS); * allows all.",
         ),
     ] = None,
     checkpoint: Checkpoint = "best",

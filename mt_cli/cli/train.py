@@ -60,7 +60,7 @@ def train(
         typer.Option(
             "--time-limit",
             metavar="TIME",
-            help="Stop, saved, after 90 (seconds), 10m, 1h30m or 00:10:00.",
+            help="Save and stop after this time: 90 (seconds), 10m, 1h30m or 00:10:00.",
         ),
     ] = None,
     validate: Annotated[

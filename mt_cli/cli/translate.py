@@ -51,7 +51,10 @@ def translate(
         typer.Option("--text", metavar="TEXT", help="Text to translate in place of a file."),
     ] = None,
     prefix: Annotated[
-        str, typer.Option("--prefix", metavar="TEXT", help="How each translation begins.")
+        str,
+        typer.Option(
+            "--prefix", metavar="TEXT", help="Text that each translation has to begin with."
+        ),
     ] = "",
     n_best: Annotated[
         int,
@@ -62,7 +65,9 @@ def translate(
     ] = False,
     with_alignment: Annotated[
         bool,
-        typer.Option("--with-alignment", help="A tab and places source-target after each."),
+        typer.Option(
+            "--with-alignment", help="Append a tab and the word alignment, as source-target."
+        ),
     ] = False,
     checkpoint: Checkpoint = "best",
 ) -> None:
@@ -130,16 +135,16 @@ def translate(
                     latest = [*latest, *lines][-MAX_LINES:]
                     if unlike is None:
                         unlike = unlike_training(latest, models[0])
-                        log_warnings([unlike] if unlike else [])
+                        _log_warnings([unlike] if unlike else [])
 
         if is_typed:  # each line is told what is wrong with it
             for result in written():
-                log_warnings(warnings_of([result]))
+                _log_warnings(warnings_of([result]))
         else:
-            log_warnings(warnings_of(written(), translator.glossary))
+            _log_warnings(warnings_of(written(), translator.glossary))
 
 
-def log_warnings(warnings: "Iterable[str]") -> None:
+def _log_warnings(warnings: "Iterable[str]") -> None:
     """Log what is wrong with translations."""
     for warning in warnings:
         log.warning("%s", warning)

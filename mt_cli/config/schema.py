@@ -224,7 +224,7 @@ class MorePairsConfig(ColumnsConfig):
     translate_by: TranslateBy = "greedy"
     """How it searches: greedily, with a `beam` of 5, or it draws a `sample` at random."""
     share: float = Field(default=1.0, gt=0, le=100)
-    """How much of them an epoch sees: 0.5 is another half each time, 2 is all of them twice."""
+    """Fraction of them in each epoch: 0.5 is a different half each time, 2 is all of them twice."""
 
     @property
     def given_side(self) -> Side:
@@ -271,7 +271,7 @@ class AugmentConfig(Section):
     parts: Splits = (TRAIN,)
     """Which pairs are copied: `train`, and names of `[data.more]`."""
     share: float = Field(default=1.0, gt=0, le=100)
-    """How much of the copies an epoch sees: 0.5 is another half each time."""
+    """Fraction of the copies in each epoch: 0.5 is a different half each time."""
 
     @property
     def shares(self) -> dict[NoiseKind, float]:
@@ -508,9 +508,9 @@ class DecodingConfig(Section):
     replace_unk: bool = True
     """Copy the source's word where the vocabulary has none. Subwords know every word."""
     batch_size: int = Field(default=0, ge=0, le=MAX_COUNT)
-    """Sentences decoded together; 0 suits the device. They are of like length."""
+    """Sentences in a batch, grouped by length; 0 picks a size for the device."""
     precision: Precision = "fp32"
-    """Of matrix products, except those of training. In 16 bits, a sentence may be
+    """Precision of matrix products when translating. In 16 bits, a sentence may be
     translated differently in another batch or on another machine.
     """
 
@@ -543,7 +543,7 @@ class DecodingConfig(Section):
 
 
 class RuntimeConfig(Section):
-    """`[runtime]`: on what it runs."""
+    """`[runtime]`: hardware and process settings."""
 
     device: Device = "auto"
     """`auto` takes a CUDA GPU where there is one."""

@@ -231,7 +231,8 @@ def compare_groups(
     """
     if len(baseline) != len(system) or len(baseline) < 2:
         raise UsageError(
-            f"--with takes as many as before it, two or more; found {len(baseline)}, {len(system)}"
+            "--with needs as many runs as the baseline, at least two; found "
+            f"{len(baseline)} and {len(system)}"
         )
     if len({*baseline}) < len(baseline) or len({*system}) < len(system):
         raise UsageError("--with compares trainings; one is named twice")

@@ -275,7 +275,7 @@ class System:
         self._runs = open_models(run_dirs)
         self.run = self._runs[0]
         """The first, in whose folder results are kept."""
-        self._is_kept = self.run.folder == run_dirs[0]  # not beside the model that comes along
+        self._is_kept = self.run.folder == run_dirs[0]  # not in the bundled model's folder
         # By name from here on: what `best` means may change while this runs.
         names = options.checkpoints_of(self._runs)
         self._options = replace(options, checkpoint=names)

@@ -158,7 +158,9 @@ def _own_cuda_device() -> torch.device:
     if found == 1 and os.environ.get("CUDA_VISIBLE_DEVICES"):
         own = 0  # some launchers show each process one GPU
     if own >= found:
-        raise ResourceError(f"process {own + 1} has no GPU: there are {found}; start no more")
+        raise ResourceError(
+            f"process {own + 1} has no GPU of its own: start at most {found} processes"
+        )
     torch.cuda.set_device(own)
     return torch.device("cuda", own)
 

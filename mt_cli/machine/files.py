@@ -306,7 +306,7 @@ def check_replaceable(
         if not is_own(folder):
             raise UsageError(f"{folder} exists and is not {kind}; name another")
     if Path.cwd().is_relative_to(folder.resolve()):
-        raise UsageError(f"{folder}: you are in it, and it would be replaced; name another")
+        raise UsageError(f"{folder}: cannot replace the current directory; name another")
 
 
 def has_files(folder: Path, names: Iterable[str]) -> bool:

@@ -31,7 +31,7 @@ def read_metrics(path: Path) -> list[Record]:
         place = f"{path}: line {number}"
         record = parsed(dict[str, object], line, place)
         match record:
-            case {"kind": str(), "step": int()}:
+            case {"kind": "step" | "validation", "step": int()}:
                 records.append(record)
             case _:
                 raise DataError(f"{place}: damaged; delete this line, the others are good")

@@ -227,7 +227,7 @@ class Run:
             if target in names:
                 return target
         if name == "best" and target is not None:
-            remedy = "restore the folder checkpoints from a copy, or train anew"
+            remedy = "restore the folder checkpoints from a copy, or train again"
             if names:
                 remedy = f"found {', '.join(names)}; write the name of one into it"
             raise DataError(
@@ -387,7 +387,7 @@ def open_model(folder: Path) -> Run:
 
 
 def model_folder(folder: Path) -> Path:
-    """`folder`, or that of the model that comes along, where its name stands and nothing has it."""
+    """`folder`, or that of the bundled model, where its name stands and nothing has it."""
     is_ready_model = str(folder) == READY_MODEL and not os.path.exists(folder)  # noqa: PTH110
     return shipped("data/models") / READY_MODEL if is_ready_model else folder
 
@@ -442,7 +442,7 @@ def open_models(folders: Sequence[Path]) -> list[Run]:
         UsageError: none is named, one is no model, or they have several tokenizers.
     """
     if not folders:
-        raise UsageError("no run is named; name one at least")
+        raise UsageError("no run given; name at least one")
     runs = [open_model(folder) for folder in folders]
     first = runs[0]
     for run in runs:
@@ -454,7 +454,7 @@ def open_models(folders: Sequence[Path]) -> list[Run]:
 
 
 def models_named(folders: Sequence[Path]) -> Sequence[Path]:
-    """`folders`, or if there are none, the model that comes along.
+    """`folders`, or if there are none, the bundled model.
 
     Raises:
         UsageError: nothing is named, but there are runs.
@@ -463,10 +463,9 @@ def models_named(folders: Sequence[Path]) -> Sequence[Path]:
         return folders
     runs = sorted(str(path.parent) for path in Path("runs").glob(f"[!.]*/{MANIFEST}"))
     if runs:
-        raise UsageError(f"no run is named; found: {', '.join(runs)}")
+        raise UsageError(f"no run given; found: {', '.join(runs)}")
     log.info(
-        "no run is named, and none is in runs/: %s translates, which knows German captions of "
-        "photographs and little else",
+        "no run given, and none is in runs/: the bundled model %s translates",
         READY_MODEL,
     )
     return [Path(READY_MODEL)]

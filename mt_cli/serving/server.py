@@ -75,7 +75,7 @@ class ServedModel:
 
     @classmethod
     def of(cls, folders: Sequence[Path], options: DecodingOptions) -> "ServedModel":
-        """The models in `folders`, or the one that comes along if there are none."""
+        """The models in `folders`, or the bundled one if there are none."""
         return cls(open_models(models_named(folders)), options)
 
     @cached_property

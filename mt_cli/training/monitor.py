@@ -4,35 +4,28 @@ They go to people, train.log, metrics.jsonl, status.json and an experiment track
 """
 
 import logging
-import re
-import secrets
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from mt_cli.config.schema import Config, TrackerName
-from mt_cli.errors import ResourceError
 from mt_cli.machine.device import Runtime, describe_processor
-from mt_cli.machine.files import write_atomically, write_json
-from mt_cli.machine.process import import_extra
+from mt_cli.machine.files import write_json
 from mt_cli.machine.terminal import progress_bar, visible
 from mt_cli.runs.checkpoint import CheckpointState
 from mt_cli.runs.metrics import append_metrics, number_in, read_metrics
 from mt_cli.runs.run import STATUS, Run
+from mt_cli.training.advice import warning_after, warning_of_risen_loss
+from mt_cli.training.trackers import Tracker
 from mt_cli.training.trainer import StepReport, Trainer
 from mt_cli.training.validator import Validation, Validator
 
 log = logging.getLogger(__name__)
 
-Tracker = Callable[[Mapping[str, float], int], None]
-"""Takes values by name, measured after so many updates."""
 MAX_UNREAD = 1000
 TERMINAL_WIDTH = 80
 """Of the narrowest terminal that people use."""
@@ -336,158 +329,3 @@ def _clock(seconds: float) -> str:
 def _log_facts(**facts: str) -> None:
     for name, fact in facts.items():
         log.info("%-10s  %s", name, fact)
-
-
-# Experiment trackers
-
-MODULES: dict[TrackerName, str] = {
-    "tensorboard": "torch.utils.tensorboard",
-    "trackio": "trackio",
-    "wandb": "wandb",
-}
-ID_FILE = "tracker.txt"
-"""File in a run folder with the name by which a service knows the run."""
-
-
-def import_tracker(name: TrackerName) -> Any:  # noqa: ANN401 — a module without types
-    """The module of the tracker `name`, if it is one."""
-    if name == "none":
-        return None
-    return import_extra(MODULES[name], extra=name, needed_by=f"runtime.track '{name}'")
-
-
-@contextmanager
-def tracking(run: Run, *, after_step: int) -> Iterator[Tracker | None]:
-    """The tracker that the config of `run` names; a resumed run goes on after update `after_step`.
-
-    Raises:
-        ResourceError: a service does not answer, or wants to know who you are.
-    """
-    name = run.config.runtime.track
-    module = import_tracker(name)
-    if name == "none":
-        yield None
-    elif name == "tensorboard":
-        # What a kill lost of later updates is hidden.
-        writer = module.SummaryWriter(str(run.folder / name), purge_step=after_step + 1)
-
-        def write(values: Mapping[str, float], step: int) -> None:
-            for key, value in values.items():
-                writer.add_scalar(key, value, step)
-            writer.flush()  # what is only in memory is lost by a kill
-
-        try:
-            yield write
-        finally:
-            writer.close()
-    else:
-        service = _Service(module, run)
-        try:
-            yield lambda values, step: service.call("log", values, step=step)
-        finally:
-            service.call("finish")
-
-
-class _Service:
-    """Trackio or Weights & Biases, whose interfaces are alike; training goes on where they fail.
-
-    What they print goes to stderr, because stdout carries the result.
-    """
-
-    def __init__(self, module: Any, run: Run) -> None:  # noqa: ANN401
-        self._module = module
-        self._has_failed = False
-        path = run.folder / ID_FILE
-        if not path.exists():  # other runs may have folders of the same name
-            stem = re.sub(r"[^\w.-]", "_", run.folder.resolve().name)
-            write_atomically(path, f"{stem}-{secrets.token_hex(4)}\n".encode())
-        name = path.read_text(encoding="utf-8").strip()
-        own = {"id": name, "dir": str(run.folder)} if module.__name__ == "wandb" else {}
-        config = run.config.model_dump(mode="json")
-        try:
-            with redirect_stdout(sys.stderr):
-                module.init(project="mt_cli", name=name, config=config, resume="allow", **own)
-        except Exception as error:
-            raise ResourceError(f"runtime.track '{module.__name__}': {error}") from error
-
-    def call(self, name: str, *args: object, **options: object) -> None:
-        """Call the service's function `name`, unless the service has failed before."""
-        if self._has_failed:
-            return
-        try:
-            with redirect_stdout(sys.stderr):
-                getattr(self._module, name)(*args, **options)
-        except Exception as error:
-            self._has_failed = True
-            log.warning("%s gets no more curves: %s", self._module.__name__, error)
-
-
-# What will not work, and what has not
-
-FEW_UPDATES = 300
-"""Fewer are seldom enough, even for a few hundred pairs."""
-POOR_BLEU = 1.0
-MIN_SHARE_OF_DIFFERENT = 0.1
-"""Fewer different translations, of sources that differ, mean that the source is not read."""
-MIN_SOURCES = 10
-"""With fewer, that says nothing."""
-OVERFITTED = 0.1
-"""Nats per token by which the loss on val has risen again where the model is said to overfit."""
-Points = Sequence[tuple[float, float]]
-"""(Step, nats per token), in order."""
-
-
-def warnings_before(config: Config, *, num_pairs: int, total_steps: int) -> Iterator[str]:
-    """What will probably keep a training of `total_steps` updates from working well, one by one."""
-    training = config.training
-    is_short_on_purpose = training.max_steps is not None and training.max_steps <= total_steps
-    if total_steps < FEW_UPDATES and not is_short_on_purpose and training.init_from is None:
-        yield (
-            f"training makes only {total_steps} updates from {num_pairs:,} pairs; most models need "
-            "a thousand or more: lower training.tokens_per_batch and raise training.max_epochs, or "
-            "let mt-cli config new choose"
-        )
-    warmup_steps = training.num_warmup_steps(total_steps)
-    if warmup_steps >= total_steps:
-        yield (
-            f"training ends after {total_steps} updates, within its warm-up of {warmup_steps}: the "
-            "learning rate never reaches training.peak_lr; set training.warmup_steps = 0.1, a "
-            "tenth of all updates"
-        )
-
-
-def warning_after(bleu: float, hyps: Sequence[str], sources: Sequence[str]) -> str | None:
-    """What the translations of the validation split say about a model, if it has failed."""
-    num_hyps = len(set(hyps))
-    num_sources = len(set(sources))
-    if num_sources >= MIN_SOURCES and num_hyps <= num_sources * MIN_SHARE_OF_DIFFERENT:
-        found = (
-            f"the model does not read its source: {num_sources} different sources got only "
-            f"{num_hyps} different translations, {bleu:.2f} BLEU"
-        )
-    elif bleu < POOR_BLEU:
-        found = f"the model has not learnt to translate: {bleu:.2f} BLEU on val"
-    else:
-        return None
-    return (
-        f"{found}; look at the loss in train.log: if it was still falling, train longer "
-        "(training.max_epochs); if it never fell, check that the two files are aligned line by "
-        "line, and try a smaller training.peak_lr; mt-cli config new chooses keys that suit a "
-        "corpus"
-    )
-
-
-def warning_of_risen_loss(val_nll: Points, train_nll: Points) -> str | None:
-    """Say if the loss on val has risen again, and why."""
-    lowest_step, lowest = min(val_nll, key=lambda each: each[1])
-    _, last = val_nll[-1]
-    if last <= lowest + OVERFITTED:
-        return None
-    rise = f"its loss on val has risen from {lowest:.3f} to {last:.3f}"
-    before = [nll for step, nll in train_nll if step <= lowest_step]
-    if before and train_nll[-1][1] > before[-1] + OVERFITTED:
-        return f"the model got worse: {rise}; its loss in training rose too: lower training.peak_lr"
-    return (
-        f"the model overfits: {rise}; raise model.dropout, train on more pairs (data.more), or for "
-        "fewer epochs (training.max_epochs)"
-    )

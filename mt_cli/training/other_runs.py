@@ -179,7 +179,7 @@ def _referenced_run(reference: CheckpointReference, *, needed_by: Run) -> Run:
     Raises:
         DataError: it or its checkpoint is not there any more, is damaged, or has other weights.
     """
-    remedy = f"{needed_by.folder} needs it: put that right, or train anew"
+    remedy = f"{needed_by.folder} needs it: restore it, or train again"
     try:
         run = open_run(Path(reference.folder))
         found = run.weights_sha256(reference.checkpoint)

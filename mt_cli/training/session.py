@@ -32,10 +32,12 @@ from mt_cli.runs.checkpoint import (
 )
 from mt_cli.runs.metrics import number_in, read_metrics, truncate_metrics
 from mt_cli.runs.run import CHECKPOINTS, Run
+from mt_cli.training.advice import warnings_before
 from mt_cli.training.distributed import World
-from mt_cli.training.monitor import Monitor, tracking, warnings_before
+from mt_cli.training.monitor import Monitor
 from mt_cli.training.optimizer import FIRST_SCALE_LOG2
 from mt_cli.training.other_runs import load_teachers
+from mt_cli.training.trackers import tracking
 from mt_cli.training.trainer import StepReport, Trainer
 from mt_cli.training.validator import Validator
 
@@ -287,7 +289,7 @@ class Session:
                     self._trainer.total_steps,
                 )
             return state
-        raise DataError(f"{failures[0]}; no other checkpoint can be used: train anew")
+        raise DataError(f"{failures[0]}; no other checkpoint can be used: train again")
 
     def _point_to(self, *, last: str) -> None:
         if self._state.best_step is not None:

@@ -37,9 +37,9 @@ from mt_cli.model.model import TranslationModel
 from mt_cli.runs.run import LOG, Run, check_place, create_run, open_run
 from mt_cli.text import SPECIALS, UNK_ID
 from mt_cli.training.distributed import World, joined_world
-from mt_cli.training.monitor import import_tracker
 from mt_cli.training.other_runs import fitting_parent, load_parent, references_to_teachers
 from mt_cli.training.session import Session
+from mt_cli.training.trackers import import_tracker
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +249,7 @@ def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Run:
     """The run that is resumed, whose lock the caller holds."""
     run = open_run(run_dir)
     if not prepared.continues(run.manifest.prepared.sha256):
-        raise UsageError(f"{run_dir}: {prepared.folder} holds other data by now; train anew")
+        raise UsageError(f"{run_dir}: {prepared.folder} holds other data by now; train again")
     if run.manifest.prepared.sha256 != prepared.sha256:
         log.warning("%s continues with the shards, too, that were appended to its data", run_dir)
     changed = differences(run.config, config)
@@ -261,7 +261,7 @@ def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Run:
     ]
     if fixed:
         raise UsageError(
-            f"{run_dir} was started with {'; '.join(fixed)}; change that back, or train anew"
+            f"{run_dir} was started with {'; '.join(fixed)}; change that back, or train again"
         )
     if config.runtime.precision == "auto":  # which keeps what the run has
         changed.pop("runtime.precision", None)

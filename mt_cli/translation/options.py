@@ -99,7 +99,7 @@ class DecodingOptions:
         except ValidationError as error:
             raise UsageError("\n".join(explain(error))) from None
         if "seed" in given and not config.temperature:
-            raise UsageError("seed is of sampling: set temperature too (--sample)")
+            raise UsageError("seed needs sampling: give --sample too, or set temperature")
         if "rerank_weights" in given and config.rerank_with is None:
             raise UsageError("rerank_weights are of reranking: set rerank_with too")
         return config

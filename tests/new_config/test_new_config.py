@@ -2,8 +2,7 @@
 
 import logging
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,19 +12,15 @@ from workspace import SAMPLE
 
 from mt_cli.config.load import load_config, parse_config
 from mt_cli.config.schema import Config, FilesConfig
-from mt_cli.data.corpora import ParallelText
 from mt_cli.data.prepare import prepare_corpus
 from mt_cli.data.prepared import open_prepared
-from mt_cli.errors import DataError
 from mt_cli.model.model import build_model
 from mt_cli.new_config import (
-    REPEATED,
     CorpusSize,
     TokenCount,
-    cut_off,
+    measure,
     model_tables,
     new_config,
-    num_held_out,
     recipe_for,
     training_table,
 )
@@ -60,6 +55,12 @@ def test_updates_are_announced_as_training_will_make_them(
     model = build_model(config.model, prepared.tokenizers, seed=1)
     trainer = Trainer(model, prepared.split("train"), config.training, runtime=CPU, seed=1)
     assert int(announced[1].replace(",", "")) == pytest.approx(trainer.total_steps, rel=0.1)
+
+
+def test_a_tokenizer_of_lower_case_is_measured_with_text_in_lower_case() -> None:
+    pair = (b"Ein HUND\n", b"A DOG\n")
+    assert measure([pair], lowercase=True).sample == [("ein hund", "a dog")]
+    assert measure([pair]).sample == [("Ein HUND", "A DOG")]
 
 
 # Recipes
@@ -98,82 +99,3 @@ def test_fine_tuning_keeps_the_model_and_lowers_the_rate() -> None:
     suited = config_for(775, parent)
     assert (suited.model, suited.tokenizer) == (parent.model, parent.tokenizer)
     assert suited.training.peak_lr == 5e-4
-
-
-# Held-out pairs: training sees nothing of them
-
-SPLITS = ("train", "val", "test")
-
-
-def cut(folder: Path, pairs: Pairs) -> Counter[str]:
-    """Cut the pairs off `pairs` into `folder`."""
-    folder.mkdir()
-    src, tgt = paths(folder, "corpus")
-    for path, lines in zip((src, tgt), zip(*pairs, strict=True), strict=True):
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    corpus = ParallelText.of(FilesConfig(src=(src,), tgt=(tgt,)))
-    return cut_off(corpus, {name: paths(folder, name) for name in SPLITS})
-
-
-def paths(folder: Path, split: str) -> tuple[Path, Path]:
-    return folder / f"{split}.es", folder / f"{split}.en"
-
-
-def read(folder: Path, split: str) -> Pairs:
-    src, tgt = (path.read_text(encoding="utf-8").splitlines() for path in paths(folder, split))
-    return list(zip(src, tgt, strict=True))
-
-
-def test_every_pair_is_in_one_split(tmp_path: Path) -> None:
-    pairs = spanish.pairs(200)
-    counts = cut(tmp_path / "cut", pairs)
-    found = [pair for name in SPLITS for pair in read(tmp_path / "cut", name)]
-    assert len(found) + counts[REPEATED] == len(pairs)
-    assert set(found) <= set(pairs)
-    assert all(counts[name] == len(read(tmp_path / "cut", name)) for name in SPLITS)
-    assert (counts["val"], counts["test"]) == (20, 20)
-
-
-def test_a_corpus_that_changes_meanwhile_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = spanish.pairs(100)
-    readings = iter([first, spanish.pairs(99)])
-
-    def read_once(_: ParallelText) -> Iterator[tuple[bytes, bytes]]:
-        for src, tgt in next(readings):
-            yield src.encode(), tgt.encode()
-
-    monkeypatch.setattr(ParallelText, "pairs", read_once)
-    with pytest.raises(DataError, match="changed while it was read"):
-        cut(tmp_path / "cut", first)
-
-
-@pytest.mark.parametrize("side", [0, 1], ids=["source", "target"])
-def test_nothing_of_a_held_out_pair_stays_in_training(tmp_path: Path, side: int) -> None:
-    pairs = spanish.pairs(100)
-    # Each pair again in other letters and spaces, with another target, and with another source.
-    again = [(f" {src.upper()}", tgt.replace(" ", "  ")) for src, tgt in pairs]
-    again += [(src, f"{tgt} {i}") for i, (src, tgt) in enumerate(pairs)]
-    again += [(f"{src} {i}", tgt) for i, (src, tgt) in enumerate(pairs)]
-    cut(tmp_path / "cut", pairs + again)
-    splits = {name: read(tmp_path / "cut", name) for name in SPLITS}
-    train, val, test = (
-        [" ".join(pair[side].lower().split()) for pair in splits[name]] for name in SPLITS
-    )
-    assert set(train).isdisjoint(val + test)
-    assert len({*val, *test}) == len(val + test)
-
-
-def test_too_few_pairs_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"corpus\.es: only 10 different pairs"):
-        cut(tmp_path / "cut", spanish.pairs(10) * 5)
-
-
-@pytest.mark.parametrize(
-    ("num_pairs", "expected"), [(20, 2), (775, 50), (29_000, 1450), (5_000_000, 2000)]
-)
-def test_small_corpora_give_a_tenth_and_large_ones_no_more_than_a_score_needs(
-    num_pairs: int, expected: int
-) -> None:
-    assert num_held_out(num_pairs) == expected

@@ -126,7 +126,10 @@ def test_line_cut_short_is_left_out_and_forgotten(measured: Path, length: int) -
     assert read_metrics(measured) == [STEP]
 
 
-@pytest.mark.parametrize("damaged", [b'{"kind": "st\n', b"\xff\xfe\n", b"[1]\n", b"{}\n"])
+@pytest.mark.parametrize(
+    "damaged",
+    [b'{"kind": "st\n', b"\xff\xfe\n", b"[1]\n", b"{}\n", b'{"kind": "stop", "step": 1}\n'],
+)
 def test_damaged_line_is_named(measured: Path, damaged: bytes) -> None:
     measured.write_bytes(measured.read_bytes() + damaged)
     with pytest.raises(DataError, match=r"metrics\.jsonl: line 3: "):

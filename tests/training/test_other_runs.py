@@ -162,7 +162,7 @@ def test_another_or_a_missing_teacher_ends_a_resumed_training(
     prepared.joinpath("runs/tiny").rename(prepared / "runs/moved")
     outcome = train(workspace, prepared, *DISTIL, "--max-steps", 2, "--resume")
     assert outcome.code == 3
-    assert "runs/fine needs it: put that right, or train anew" in outcome.err
+    assert "runs/fine needs it: restore it, or train again" in outcome.err
     finished = train(workspace, prepared, *DISTIL, "--max-steps", 1, "--resume")
     assert finished.code == 0, finished.err  # nothing is left to learn
 

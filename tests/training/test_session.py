@@ -206,7 +206,7 @@ def test_resume_without_a_usable_checkpoint_says_so_and_changes_nothing(
     before = {path: path.read_bytes() for path in resumable.rglob("*.safetensors")}
     outcome = train(workspace, resumable, *SHORT, "--resume")
     assert (outcome.code, outcome.out) == (3, b"")
-    assert "; no other checkpoint can be used: train anew" in outcome.err
+    assert "; no other checkpoint can be used: train again" in outcome.err
     assert {path: path.read_bytes() for path in resumable.rglob("*.safetensors")} == before
 
 

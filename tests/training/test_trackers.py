@@ -12,7 +12,7 @@ import trained
 from trained import sets, status
 from workspace import Outcome, Workspace
 
-from mt_cli.training.monitor import MODULES
+from mt_cli.training.trackers import MODULES
 
 
 def train(workspace: Workspace, run: Path, track: str, *args: object) -> Outcome:
@@ -51,7 +51,7 @@ def test_training_goes_on_where_a_service_fails(
     getattr(service, where).side_effect = OSError("no network")
     outcome = train(workspace, run, service.__name__)
     assert outcome.code == 0
-    warning = f"warning: {service.__name__} gets no more curves: no network\n"
+    warning = f"warning: logging to {service.__name__} has stopped: no network\n"
     assert outcome.err.count(warning) == 1
     assert status(run)["state"] == "finished"
 

@@ -1,0 +1,73 @@
+"""Warnings of trainings that will not work, or have not."""
+
+from collections.abc import Iterator, Sequence
+
+from mt_cli.config.schema import Config
+
+FEW_UPDATES = 300
+"""Fewer are seldom enough, even for a few hundred pairs."""
+POOR_BLEU = 1.0
+MIN_SHARE_OF_DIFFERENT = 0.1
+"""Fewer different translations, of sources that differ, mean that the source is not read."""
+MIN_SOURCES = 10
+"""With fewer, that says nothing."""
+OVERFITTED = 0.1
+"""Nats per token by which the loss on val has risen again where the model is said to overfit."""
+Points = Sequence[tuple[float, float]]
+"""(Step, nats per token), in order."""
+
+
+def warnings_before(config: Config, *, num_pairs: int, total_steps: int) -> Iterator[str]:
+    """What will probably keep a training of `total_steps` updates from working well, one by one."""
+    training = config.training
+    is_short_on_purpose = training.max_steps is not None and training.max_steps <= total_steps
+    if total_steps < FEW_UPDATES and not is_short_on_purpose and training.init_from is None:
+        yield (
+            f"training makes only {total_steps} updates from {num_pairs:,} pairs; most models need "
+            "a thousand or more: lower training.tokens_per_batch and raise training.max_epochs, or "
+            "let mt-cli config new choose"
+        )
+    warmup_steps = training.num_warmup_steps(total_steps)
+    if warmup_steps >= total_steps:
+        yield (
+            f"training ends after {total_steps} updates, within its warm-up of {warmup_steps}: the "
+            "learning rate never reaches training.peak_lr; set training.warmup_steps = 0.1, a "
+            "tenth of all updates"
+        )
+
+
+def warning_after(bleu: float, hyps: Sequence[str], sources: Sequence[str]) -> str | None:
+    """What the translations of the validation split say about a model, if it has failed."""
+    num_hyps = len(set(hyps))
+    num_sources = len(set(sources))
+    if num_sources >= MIN_SOURCES and num_hyps <= num_sources * MIN_SHARE_OF_DIFFERENT:
+        found = (
+            f"the model does not read its source: {num_sources} different sources got only "
+            f"{num_hyps} different translations, {bleu:.2f} BLEU"
+        )
+    elif bleu < POOR_BLEU:
+        found = f"the model has not learnt to translate: {bleu:.2f} BLEU on val"
+    else:
+        return None
+    return (
+        f"{found}; look at the loss in train.log: if it was still falling, train longer "
+        "(training.max_epochs); if it never fell, check that the two files are aligned line by "
+        "line, and try a smaller training.peak_lr; mt-cli config new chooses keys that suit a "
+        "corpus"
+    )
+
+
+def warning_of_risen_loss(val_nll: Points, train_nll: Points) -> str | None:
+    """Say if the loss on val has risen again, and why."""
+    lowest_step, lowest = min(val_nll, key=lambda each: each[1])
+    _, last = val_nll[-1]
+    if last <= lowest + OVERFITTED:
+        return None
+    rise = f"its loss on val has risen from {lowest:.3f} to {last:.3f}"
+    before = [nll for step, nll in train_nll if step <= lowest_step]
+    if before and train_nll[-1][1] > before[-1] + OVERFITTED:
+        return f"the model got worse: {rise}; its loss in training rose too: lower training.peak_lr"
+    return (
+        f"the model overfits: {rise}; raise model.dropout, train on more pairs (data.more), or for "
+        "fewer epochs (training.max_epochs)"
+    )
