@@ -59,6 +59,8 @@ class Batcher:
         Raises:
             HTTPException: too many lines are waiting, or the request is gone.
         """
+        if not lines:
+            return []
         if self._num_waiting + len(lines) > MAX_WAITING:
             raise HTTPException(
                 503, "too many requests are waiting", {"Retry-After": str(RETRY_AFTER_S)}

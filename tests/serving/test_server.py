@@ -117,6 +117,7 @@ def test_text_in_the_target_language_comes_back_as_it_is(served: Served) -> None
     assert answer["translatedText"][0] == english
     assert [each["language"] for each in answer["detectedLanguage"]] == ["en", "fr"]
     assert answer["language"] == ["en", "fr"]
+    assert served.translate(english, source="auto")[1]["translatedText"] == english
 
 
 def test_the_client_of_libretranslate_works(
