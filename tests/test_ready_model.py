@@ -1,6 +1,7 @@
 """The small model that comes with the repository: small, whole, and without texts of the corpus."""
 
 import gzip
+import random
 import subprocess
 from pathlib import Path
 
@@ -15,10 +16,20 @@ from mt_cli.machine.files import sha256_bytes
 from mt_cli.model.numpy_model import num_parameters
 from mt_cli.runs.metrics import read_metrics
 from mt_cli.runs.run import STATUS, open_run
+from mt_cli.translation.lines import input_warning
 from mt_cli.translation.options import DecodingOptions
 
-MAX_BYTES = 6_000_000
-MAX_PARAMETERS = 3_000_000
+MAX_BYTES = 10_000_000
+MAX_PARAMETERS = 5_000_000
+MAX_MISSED = 3
+"""Of fifty sentences."""
+NEWS = (
+    "Das Bundesverfassungsgericht verhandelte gestern über die Rechtmäßigkeit der umstrittenen "
+    "Haushaltsbeschlüsse, gegen die mehrere Oppositionsfraktionen Verfassungsbeschwerde eingelegt "
+    "hatten; ein Sprecher des Finanzministeriums bezeichnete die Einwände als unbegründet."
+)
+EVERYDAY = Path(__file__).with_name("everyday.tsv")
+"""Sentences, a tab, and what their translations must have: `|` is between alternatives."""
 
 
 def files() -> list[Path]:
@@ -49,15 +60,21 @@ def test_the_ready_model_is_scored_on_the_corpus_own_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    system, choice = System([READY_MODEL], DecodingOptions()), EvalChoice(["val"], data=tmp_path)
+    system, choice = (
+        System([READY_MODEL], DecodingOptions()),
+        EvalChoice(["test_2016_flickr"], data=tmp_path),
+    )
     with pytest.raises(DataError, match="own files"):
-        system.test_sets(EvalChoice(["val"]))
-    with pytest.raises(DataError, match=r"val\.de"):
+        system.test_sets(EvalChoice(["test_2016_flickr"]))
+    with pytest.raises(DataError, match=r"test_2016_flickr\.de"):
         system.test_sets(choice)
-    texts = {"val.de": b"Ein Hund.\r\nEin Mann.\n", "val.en": b"A dog.\nA man.\n"}
+    texts = {
+        "test_2016_flickr.de": b"Ein Hund.\r\nEin Mann.\n",
+        "test_2016_flickr.en": b"A dog.\nA man.\n",
+    }
     for name, text in texts.items():
         tmp_path.joinpath(f"{name}.gz").write_bytes(gzip.compress(text, mtime=0))
-    with pytest.raises(DataError, match=r"val\.de\.gz: sha256"):
+    with pytest.raises(DataError, match=r"test_2016_flickr\.de\.gz: sha256"):
         system.test_sets(choice)
     for name, text in texts.items():
         monkeypatch.setitem(PINS, f"multi30k/{name}", Pin(sha256_bytes(text)))
@@ -71,3 +88,42 @@ def test_the_ready_model_reads_text_that_nobody_tidied() -> None:
     man, woman = translator.translate(typed)
     assert {"man", "blue", "shirt"} <= set(man.lower().strip(".").split())
     assert {"woman", "flowers", "market"} <= set(woman.lower().strip(".").split())
+
+
+def test_the_ready_model_knows_what_people_say_every_day() -> None:
+    rows = [row.split("\t") for row in EVERYDAY.read_text("utf-8").splitlines()]
+    translator = Translator.load(READY_MODEL, device="cpu")
+    missed = []
+    for (source, wanted), text in zip(
+        rows, translator.translate([source for source, _ in rows]), strict=True
+    ):
+        found = text.lower().replace("’", "'")
+        words = [alternatives.split("|") for alternatives in wanted.split()]
+        if not all(any(word in found for word in alternatives) for alternatives in words):
+            missed.append((source, text))
+    assert len(missed) <= MAX_MISSED, missed
+
+
+def test_the_ready_model_keeps_numbers() -> None:
+    rng = random.Random(1)
+    sources = []
+    for _ in range(20):
+        small, large = rng.randint(11, 99), rng.randint(101, 9999)
+        sources += [
+            f"Ich habe {small} Bücher gelesen.",
+            f"{small} Menschen warten vor dem Laden.",
+            f"Der Zug fährt um {rng.randint(10, 23)}:{small % 60:02} Uhr ab.",
+            f"Die Tasche kostet {large} Euro.",
+            f"Wir treffen uns in Zimmer {large}.",
+        ]
+    translator = Translator.load(READY_MODEL, device="cpu")
+    pairs = zip(sources, translator.translate(sources), strict=True)
+    changed = [pair for pair in pairs if translator.changes_a_number(*pair)]
+    assert len(changed) <= 0.05 * len(sources), changed
+
+
+def test_the_ready_model_says_that_a_newspaper_is_far_from_its_training() -> None:
+    run = open_run(READY_MODEL)
+    assert input_warning([NEWS], run, min_lines=1) is not None
+    everyday = [row.split("\t")[0] for row in EVERYDAY.read_text("utf-8").splitlines()]
+    assert input_warning(everyday, run) is None
