@@ -16,8 +16,8 @@ from mt_cli.machine.files import sha256_bytes
 from mt_cli.model.numpy_model import num_parameters
 from mt_cli.runs.metrics import read_metrics
 from mt_cli.runs.run import STATUS, open_run
-from mt_cli.translation.lines import input_warning
 from mt_cli.translation.options import DecodingOptions
+from mt_cli.translation.result import unlike_training
 
 MAX_BYTES = 10_000_000
 MAX_PARAMETERS = 5_000_000
@@ -124,6 +124,6 @@ def test_the_ready_model_keeps_numbers() -> None:
 
 def test_the_ready_model_says_that_a_newspaper_is_far_from_its_training() -> None:
     run = open_run(READY_MODEL)
-    assert input_warning([NEWS], run, min_lines=1) is not None
+    assert unlike_training([NEWS], run, min_lines=1) is not None
     everyday = [row.split("\t")[0] for row in EVERYDAY.read_text("utf-8").splitlines()]
-    assert input_warning(everyday, run) is None
+    assert unlike_training(everyday, run) is None

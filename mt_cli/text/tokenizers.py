@@ -4,7 +4,6 @@ Learning takes memory that does not grow with the corpus.
 """
 
 import random
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -47,8 +46,6 @@ class Learnt:
 
     characters: frozenset[str]
     """Those that a vocabulary spells otherwise than in bytes or as `<unk>`."""
-    has_addresses: bool
-    """Whether it has pieces of web or e-mail addresses."""
     is_lowercase: bool = False
 
     def lacks(self, text: str) -> set[str]:
@@ -84,7 +81,6 @@ class Tokenizers:
                 entries.append(entry)
         return Learnt(
             frozenset(chain(" ", *entries)),
-            has_addresses=any(re.search("http|www|@", entry) for entry in entries),
             is_lowercase=self.options.lowercase,
         )
 

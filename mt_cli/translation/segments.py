@@ -45,11 +45,11 @@ class Rule(NamedTuple):
     pattern: str
     """A verbose regular expression, whatever the case."""
     stays: str
-    """`always`, or where the model has `unlearnt` signs or addresses."""
+    """`always`, or where it has `unlearnt` signs."""
 
 
 RULES = (
-    Rule("address", f"{ENCLOSED} | {ADDRESSES}", "unlearnt"),
+    Rule("address", f"{ENCLOSED} | {ADDRESSES}", "always"),
     Rule("code", "`[^`]{1,200}`", "always"),
     Rule(
         "placeholder",  # tags, {name}, ${x}, #{x}, %s, %1$s, &amp; and \n in two letters
@@ -161,17 +161,15 @@ def _spans(text: str, learnt: Learnt) -> Iterator[tuple[int, int]]:
     unlearnt = learnt.lacks(text)
     if unlearnt or not USUAL.fullmatch(text):
         for found in WITHIN_A_LINE.finditer(text, begin, end):
-            if _stays(found, unlearnt, learnt):
+            if _stays(found, unlearnt):
                 yield found.span()
     if end < len(text):
         yield end, len(text)
 
 
-def _stays(found: re.Match[str], unlearnt: set[str], learnt: Learnt) -> bool:
+def _stays(found: re.Match[str], unlearnt: set[str]) -> bool:
     if STAYS[str(found.lastgroup)] == "always":
         return True
-    if found.lastgroup == "address":
-        return not learnt.has_addresses
     return any(is_sign(each) for each in unlearnt.intersection(found[0]))
 
 

@@ -9,9 +9,7 @@ from mt_cli.translation.result import Translation, joined
 from mt_cli.translation.segments import ADDRESS, Segment, cut, put_back
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzäöüß"
-LEARNT = Learnt(
-    frozenset(f"{LETTERS}{LETTERS.upper()}0123456789 .,:;!?-'()[]"), has_addresses=False
-)
+LEARNT = Learnt(frozenset(f"{LETTERS}{LETTERS.upper()}0123456789 .,:;!?-'()[]"))
 DOG = Translation("A dog.", -1.5, ("A", "dog", "."), ("Ein", "Hund", "."), ((0, 0), (1, 1), (2, 2)))
 CAT = Translation("Cats!", -0.5, ("Cats", "!"), ("Die", "Katzen", "hier", "!"), ((1, 0), (3, 1)))
 NOTHING = Translation("", -0.25, (), ("Ach",), ())
@@ -27,7 +25,7 @@ def test_places_in_later_parts_follow_those_of_earlier_ones() -> None:
 
 
 def test_symbols_that_the_vocabulary_has_are_translated() -> None:
-    learnt = Learnt(LEARNT.characters | {"→"}, has_addresses=False)
+    learnt = Learnt(LEARNT.characters | {"→"})
     assert cut("Ein → Hund 😀", learnt) == ("Ein → Hund", [Segment("😀", 3)])
 
 
@@ -123,7 +121,7 @@ def test_marks_of_the_sentence_are_no_part_of_an_address(text: str, expected: li
 def test_placeholders_are_left_out_and_come_back_where_they_were(
     text: str, rest: str | None
 ) -> None:
-    learnt = Learnt(LEARNT.characters | set("%<>{}\\/"), has_addresses=False)
+    learnt = Learnt(LEARNT.characters | set("%<>{}\\/"))
     found, segments = cut(text, learnt)
     assert found == (text if rest is None else rest)
     assert put_back(found, segments, lambda place: place) == text
