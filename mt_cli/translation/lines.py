@@ -383,8 +383,7 @@ class SourceSide:
 
     @cached_property
     def _has_addresses(self) -> bool:
-        pieces = "\n".join(self._entries)
-        return any(sign in pieces for sign in ("http", "www", "@"))
+        return any(re.search(r"http|www|\w@|@\w", entry) for entry in self._entries)
 
     def knows(self, copied: str) -> bool:
         """Whether the vocabulary has such addresses or symbols; of placeholders, it has none."""
