@@ -50,4 +50,5 @@ def test_nothing_that_is_read_can_run() -> None:
     for path in sorted(PACKAGE.rglob("*.py")):
         home, *_ = path.relative_to(PACKAGE).with_suffix("").parts
         found |= {f"{home} {each}" for each in offences(path.read_text(encoding="utf-8"))}
-    assert found == {"export imports zipfile"}  # it only writes
+    # One only writes; the other reads archives whose sha256 is pinned.
+    assert found == {"export imports zipfile", "data imports zipfile"}

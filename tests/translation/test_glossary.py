@@ -261,7 +261,7 @@ def test_a_term_takes_the_place_of_all_its_words_and_of_nothing_else(tmp_path: P
 
 def test_a_term_begins_a_sentence_with_a_capital(tmp_path: Path) -> None:
     path = glossary_of(tmp_path, "Hunde\tcanines", "Frauen\tiWomen")
-    dogs, women = load(path).translate(["Hunde bellen.", "Frauen lachen."])
+    dogs, women = load(path).translate(["Hunde rennen durch den Schnee.", "Frauen lachen."])
     assert dogs.startswith("Canines ")
     assert women.startswith("iWomen ")
 
