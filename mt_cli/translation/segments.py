@@ -82,6 +82,8 @@ WITHIN_A_LINE = re.compile(
 STAYS = {rule.name: rule.stays for rule in RULES}
 ADDRESS = re.compile(RULES[0].pattern, re.VERBOSE | re.IGNORECASE)
 """A web or an e-mail address with the marks around it; a long word takes linear time."""
+RARE = frozenset("&+=@#$*")
+"""Signs that a few lines bring into a vocabulary; they count as unlearnt."""
 USUAL = re.compile(r"(?:[^\W_]|[ ,.;!?'\"()-](?!www\.))*", re.IGNORECASE)
 """Lines that no rule finds anything in, unless it is unlearnt: nearly all."""
 MONTHS = (
@@ -158,7 +160,7 @@ def _spans(text: str, learnt: Learnt) -> Iterator[tuple[int, int]]:
     begin, end = _edges(text)
     if begin:
         yield 0, begin
-    unlearnt = learnt.lacks(text)
+    unlearnt = learnt.lacks(text) | RARE.intersection(text)
     if unlearnt or not USUAL.fullmatch(text):
         for found in WITHIN_A_LINE.finditer(text, begin, end):
             if _stays(found, unlearnt):

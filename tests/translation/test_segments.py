@@ -29,6 +29,12 @@ def test_symbols_that_the_vocabulary_has_are_translated() -> None:
     assert cut("Ein → Hund 😀", learnt) == ("Ein → Hund", [Segment("😀", 3)])
 
 
+def test_signs_that_a_vocabulary_has_by_chance_stay() -> None:
+    learnt = Learnt(LEARNT.characters | {"&", "$"})
+    assert cut("Max & Anna", learnt) == ("Max Anna", [Segment("&", 1)])
+    assert cut("Das kostet 5 $.", learnt) == ("Das kostet.", [Segment("5 $", 2, has_mark=True)])
+
+
 @pytest.mark.parametrize(
     ("line", "rest"),
     [
