@@ -61,6 +61,10 @@ def evaluate(
     interval.
     """
     options = decoding_options(settings, checkpoint)
+    from mt_cli.runs.run import check_is_there
+
+    for run in runs:
+        check_is_there(run)
     from mt_cli.evaluation.evaluate import evaluate_runs
 
     found = evaluate_runs(runs, options, test_set_choice(split, src, ref, data, noise))

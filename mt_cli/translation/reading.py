@@ -69,23 +69,18 @@ def checked_line(line: object, *, name: str) -> str:
 
 
 def read_lines(
-    lines: Iterable[str], engine: Engine, tokenizers: Tokenizers, *, prefix: Sequence[int] = ()
+    lines: Sequence[str], engine: Engine, tokenizers: Tokenizers, *, prefix: Sequence[int] = ()
 ) -> list[Line]:
-    """Each of `lines` as it is translated, the first part of each to begin with `prefix`.
-
-    Raises:
-        UsageError: they are no lines.
-    """
-    originals = checked_lines(lines)
+    """Each of `lines` as it is translated, the first part of each to begin with `prefix`."""
     texts = []
     kept = []
-    for original in originals:
+    for original in lines:
         text, segments = _cut(original, tokenizers.learnt)
         texts.append(read_capitals(text, engine.config.capitals))
         kept.append(segments)
     encoded = tokenizers.encode(texts, "src")
     read = []
-    for original, text, segments, ids in zip(originals, texts, kept, encoded, strict=True):
+    for original, text, segments, ids in zip(lines, texts, kept, encoded, strict=True):
         parts = _split(text, ids, engine, tokenizers)
         if parts and prefix:
             parts[0] = replace(parts[0], prefix=prefix)

@@ -25,7 +25,7 @@ MAX_LINES = 100
 FAR = 1.4
 """Text whose words have this many times the tokens of training's is unlike it."""
 FEW_WORDS = 20
-"""In so many, of the test sets' texts 3 in 100 are unlike training, of newspapers' 60."""
+"""In so many, 2 in 100 texts of Tatoeba's test set are unlike training, 66 of newstest2019's."""
 FEW_TERMS = 10
 """Of a glossary that has more terms than there are lines, many occur in none."""
 
@@ -220,13 +220,12 @@ def _unused(
 
 
 def unlike_training(lines: Sequence[str], run: Run) -> str | None:
-    """A sentence if the words of the last of `lines` are unlike those `run` was trained on."""
-    texts = [normalize(line) for line in lines[-MAX_LINES:]]
+    """A sentence if the words of `lines` are unlike those that `run` was trained on."""
     usual = run.manifest.lengths.tokens_per_word
-    num_words = len(" ".join(texts).split())
+    num_words = len(" ".join(lines).split())
     if not usual or num_words < FEW_WORDS:
         return None
-    rate = sum(map(len, run.tokenizers.encode(texts, "src"))) / num_words
+    rate = sum(map(len, run.tokenizers.encode(lines, "src"))) / num_words
     if rate <= FAR * usual:
         return None
     return (

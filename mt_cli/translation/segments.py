@@ -214,7 +214,6 @@ def put_back(translation: str, segments: Sequence[Segment], place_of: Callable[[
     found = ""
     done = 0
     joins = True  # the next word joins what is before it
-
     for each in segments:
         place = max(done, place_of(each.place))
         if place > done:
