@@ -1,8 +1,9 @@
 """`mt-cli evaluate`, `compare` and `score`."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import mean, stdev
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,18 +23,19 @@ from mt_cli.cli.flags import (
     decoding_options,
     test_set_choice,
 )
+from mt_cli.cli.tables import Cell, Format, Score, Table, joint_name, print_table
 from mt_cli.errors import UsageError
 from mt_cli.machine.terminal import (
     is_terminal,
     json_text,
     print_lines,
-    print_result,
     progress_shown,
     table_text,
 )
 
 if TYPE_CHECKING:
     from mt_cli.evaluation.compare import Comparison, Contrast, GroupComparison, MetricTest
+    from mt_cli.evaluation.evaluate import TestSetResult
 
 
 @command(
@@ -54,6 +56,7 @@ def evaluate(
     data: TestSetData = None,
     noise: Noise = None,
     checkpoint: Checkpoint = "best",
+    form: Format = "text",
 ) -> None:
     """Translate test sets and score them with sacreBLEU.
 
@@ -84,7 +87,25 @@ def evaluate(
         for value in change.values():
             facts += f"  BLEU change {value:+.2f}"
         lines.append(f"{name}  {facts}")
-    print_result("\n".join(lines), document, as_json=as_json)
+    tables = [_scores_table(found)]
+    print_table(tables, "\n".join(lines), document, form=form, as_json=as_json)
+
+
+def _scores_table(found: "Mapping[str, TestSetResult]") -> Table:
+    """A row for each test set, a column for each metric."""
+    rows = []
+    signatures: dict[str, str] = {}
+    for name, result in found.items():
+        row: list[Cell] = [name]
+        for metric in result.scores.metrics.values():
+            row.append(Score(metric.score, metric.half_width))
+            signatures[metric.name] = metric.signature
+        row.append(Score(result.scores.length_ratio, digits=3))
+        row.append(Score(result.unk_rate, digits=4))
+        rows.append(row)
+    head = ("test set", *signatures, "length ratio", "unk rate")
+    marks = {"±": "half the width of the 95 % bootstrap interval (Koehn 2004)"}
+    return Table(head, rows, signatures, marks)
 
 
 @command(
@@ -129,6 +150,7 @@ def compare(
             help="Sentences shown of those that changed most, 10 by default.",
         ),
     ] = None,
+    form: Format = "text",
 ) -> None:
     """Test whether one system is better than another, and show where.
 
@@ -139,7 +161,7 @@ def compare(
         raise UsageError("--examples shows sentences of two systems; --with compares trainings")
     options = decoding_options(settings, checkpoint)
     choice = test_set_choice(split, src, ref, data, noise)
-    from mt_cli.runs.run import check_is_there
+    from mt_cli.runs.run import check_is_there, seed_groups
 
     for path in (*systems, *(others or ())):
         if not path.exists() and (ref or not path.parent.is_dir()):
@@ -149,9 +171,10 @@ def compare(
     from mt_cli.evaluation.compare import compare_groups, compare_systems
 
     if others:
-        groups = compare_groups(systems, others, options, choice)
-        text = "\n\n".join(map(_group_text, groups.values()))
-        print_result(text, {"splits": groups}, as_json=as_json)
+        tests = compare_groups(systems, others, options, choice)
+        text = "\n\n".join(map(_group_text, tests.values()))
+        tables = list(map(_groups_table, tests.values()))
+        print_table(tables, text, {"splits": tests}, form=form, as_json=as_json)
         return
     num_examples = 10 if examples is None else examples
     comparisons = compare_systems(systems, options, choice)
@@ -159,7 +182,59 @@ def compare(
     for comparison in comparisons.values():
         for system in comparison.systems:
             parts.append("\n".join(_details(comparison, system, examples=num_examples)))
-    print_result("\n\n".join(parts), {"splits": comparisons}, as_json=as_json)
+    tables = []
+    for comparison in comparisons.values():
+        groups = seed_groups([contrast.recipe for contrast in comparison.systems])
+        tables.append(_systems_table(comparison, groups))
+    print_table(tables, "\n\n".join(parts), {"splits": comparisons}, form=form, as_json=as_json)
+
+
+def _systems_table(comparison: "Comparison", groups: "Sequence[Sequence[int]]") -> Table:
+    """A row for the baseline, and one for each of the `groups` of the systems."""
+    first = comparison.systems[0].tests
+    baseline = [Score(test.baseline.score, test.baseline.half_width) for test in first]
+    rows: list[tuple[Cell, ...]] = [(comparison.test_set, comparison.baseline, 1, *baseline)]
+    for places in groups:
+        group = [comparison.systems[place] for place in places]
+        name = joint_name([contrast.name for contrast in group])
+        scores = []
+        for tests in zip(*(contrast.tests for contrast in group), strict=True):
+            is_marked = all(test.is_significant for test in tests)
+            if len(tests) == 1:
+                own = tests[0].system
+                p = tests[0].randomization_p
+                scores.append(Score(own.score, own.half_width, p, is_marked))
+            else:
+                values = [test.system.score for test in tests]
+                scores.append(Score(mean(values), stdev(values), None, is_marked))
+        rows.append((comparison.test_set, name, len(group), *scores))
+    signatures: dict[str, str] = {test.metric: test.randomization_signature for test in first}
+    marks = {
+        "±": "half the width of the 95 % bootstrap interval; of n > 1 trainings, which differ in "
+        "their seed only, the standard deviation",
+        "*": "differs from the first system, p < 0.05 (paired randomization; each of n trainings)",
+    }
+    return Table(("test set", "system", "n", *signatures), rows, signatures, marks, lefts=2)
+
+
+def _groups_table(comparison: "GroupComparison") -> Table:
+    """A row for the trainings of each of the two systems."""
+    n = len(comparison.baseline)
+    baseline = [Score(test.baseline.mean, test.baseline.deviation) for test in comparison.tests]
+    system = []
+    for test in comparison.tests:
+        spread = test.system
+        system.append(Score(spread.mean, spread.deviation, test.sentences_p, test.is_significant))
+    rows: list[tuple[Cell, ...]] = [
+        (comparison.test_set, joint_name(comparison.baseline), n, *baseline),
+        (comparison.test_set, joint_name(comparison.system), n, *system),
+    ]
+    signatures: dict[str, str] = {test.metric: test.signature for test in comparison.tests}
+    marks = {
+        "±": "standard deviation of n trainings",
+        "*": "differs from the first system, p < 0.05 (paired randomization of the sentences)",
+    }
+    return Table(("test set", "system", "n", *signatures), rows, signatures, marks, lefts=2)
 
 
 def _details(comparison: "Comparison", contrast: "Contrast", *, examples: int) -> Iterator[str]:

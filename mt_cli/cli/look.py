@@ -1,15 +1,23 @@
 """`mt-cli inspect`, `runs` and `plot`: what look at runs."""
 
 import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from mt_cli.cli.app import app, command
 from mt_cli.cli.flags import Checkpoint, RunPath
+from mt_cli.cli.tables import Format, Score, Table, joint_name, print_table
 from mt_cli.errors import UsageError
-from mt_cli.machine.terminal import print_result, table_text
+from mt_cli.machine.terminal import print_result
+
+if TYPE_CHECKING:  # torch is imported when a run is looked at
+    from mt_cli.look.inspect import RunSummary
 
 SENTENCE = "Ein Mann schläft auf einer Bank."
 
@@ -102,10 +110,12 @@ def inspect(
         print_result("\n".join(lines), document, as_json=as_json)
 
 
+FINISHED = ("finished", "early_stop")
+"""States of a training that came to its end."""
 SortKey = Literal["name", "bleu", "val_bleu", "chrf", "num_parameters", "minutes", "state"]
 
 
-@command(app, "runs", "runs experiments --sort bleu")
+@command(app, "runs", "runs experiments --sort bleu", "runs experiments --format latex")
 def runs(
     as_json: bool,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of run folders.")] = Path(
@@ -115,29 +125,23 @@ def runs(
         SortKey,
         typer.Option("--sort", help="What the runs are sorted by; scores have the best first."),
     ] = "name",
+    form: Format = "text",
 ) -> None:
     """List all runs in a folder, with their scores.
 
-    Also their sizes, times and states, and in what their configs differ.
+    Also their sizes, times and states, and in what their configs differ. Finished trainings that
+    differ in their seed only share a row: mean ± standard deviation. --json lists each.
     """
     from mt_cli.look.inspect import summarize_runs
+    from mt_cli.runs.run import seed_groups
 
     found = summarize_runs(folder, sort=sort)
-    rows = []
-    for each in found:
-        rows.append(
-            (
-                each.folder.name,
-                each.state,
-                _number(each.val_bleu, 2),
-                _number(each.bleu, 2),
-                _number(each.chrf, 2),
-                f"{each.num_parameters / 1e6:.1f}M",
-                _number(each.minutes, 1),
-            )
-        )
-    head = ("run", "state", "val BLEU", "test BLEU", "chrF2", "size", "minutes")
-    lines = [table_text(head, rows, lefts=2)]
+    groups = seed_groups([each.recipe if each.state in FINISHED else None for each in found])
+    table = _runs_table(found, groups)
+    lines = [table.text()]
+    unfinished = [each for each in found if each.state not in FINISHED and each.step is not None]
+    if unfinished:
+        lines += ["", *map(_progress, unfinished)]
     if any(each.differs for each in found):
         lines += ["", "in the config, other than in most:"]
     for each in found:
@@ -147,16 +151,67 @@ def runs(
     if any(each.evaluation for each in found):
         lines += ["", "test BLEU and chrF2 are the best of what was evaluated:"]
         lines += [f"  {each.folder.name}  {each.evaluation}" for each in found if each.evaluation]
-    signatures: dict[str, None] = {}
-    for each in found:
-        signatures |= dict.fromkeys(each.signatures)
+    lines += [f"\n{mark}: {meaning}" for mark, meaning in table.marks.items()]
+    signatures = dict.fromkeys(chain.from_iterable(each.signatures for each in found))
     if signatures:
         lines += ["", *signatures]
-    print_result("\n".join(lines), {"runs": found}, as_json=as_json)
+    print_table([table], "\n".join(lines), {"runs": found}, form=form, as_json=as_json)
 
 
-def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
+def _runs_table(found: "Sequence[RunSummary]", groups: Sequence[Sequence[int]]) -> Table:
+    """A row for each of the `groups` of runs."""
+    rows = []
+    signatures: dict[str, dict[str, None]] = {}
+    for places in groups:
+        group = [found[place] for place in places]
+        first = group[0]
+        rows.append(
+            (
+                joint_name([each.folder.name for each in group]),
+                first.state,
+                len(group),
+                _score([each.val_bleu for each in group]),
+                _score([each.bleu for each in group]),
+                _score([each.chrf for each in group]),
+                f"{first.num_parameters / 1e6:.1f}M",
+                _score([each.minutes for each in group], digits=1),
+            )
+        )
+        for each in group:
+            for name, signature in zip(("BLEU", "chrF2"), each.signatures, strict=False):
+                signatures.setdefault(name, {})[signature] = None
+    marks = {}
+    if any(len(places) > 1 for places in groups):
+        marks = {"±": "standard deviation of n trainings that differ in their seed only"}
+    head = ("run", "state", "n", "val BLEU", "test BLEU", "chrF2", "size", "minutes")
+    of_metrics = {name: " or ".join(different) for name, different in signatures.items()}
+    return Table(head, rows, of_metrics, marks, lefts=2)
+
+
+def _score(values: Sequence[float | None], *, digits: int = 2) -> Score | None:
+    """The mean of those `values` that are known, and their standard deviation."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    return Score(mean(known), stdev(known) if len(known) > 1 else None, digits=digits)
+
+
+def _progress(run: "RunSummary") -> str:
+    """How far a run is that did not finish, and why it ended."""
+    text = f"  {run.folder.name}  {run.state} at step {run.step:,} of {run.total_steps or 0:,}"
+    text += f", epoch {run.epoch or 0}"
+    if run.seconds_left is not None:
+        text += f", {_duration(run.seconds_left)} left"
+    ago = datetime.now(UTC) - datetime.fromisoformat(run.updated_at)
+    text += f", updated {_duration(ago.total_seconds())} ago"
+    return f"{text}: {run.reason}" if run.reason else text
+
+
+def _duration(seconds: float) -> str:
+    """About how long, such as `12 s`, `5 min` or `3.1 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 @command(app, "plot runs/sample -o curves.png", "plot runs/one runs/two -o curves.svg")

@@ -30,7 +30,7 @@ from mt_cli.evaluation.scoring import (
     sentence_chrf,
     symptoms,
 )
-from mt_cli.runs.run import Run
+from mt_cli.runs.run import Recipe, Run, open_model
 from mt_cli.text.language import base_language
 from mt_cli.translation.options import DecodingOptions
 
@@ -112,6 +112,11 @@ class GroupTest:
     """By paired randomization of the sentences, of all runs at once."""
     signature: str
 
+    @property
+    def is_significant(self) -> bool:
+        """Whether the test of the sentences shows a difference."""
+        return bool(self.sentences_p < ALPHA)
+
 
 class Change(TypedDict):
     """A sentence that the two systems translate differently."""
@@ -135,6 +140,8 @@ class Contrast:
 
     name: str
     """As the user named it: a run folder or a file."""
+    recipe: Recipe | None
+    """None for a file."""
     outcome: Outcome
     tests: tuple[MetricTest, ...]
     """BLEU, chrF2, TER."""
@@ -212,7 +219,8 @@ def compare_systems(
             changes = find_changes(baseline, hyps, refs, sources, lowercase=text["lowercase"])
             changes.sort(key=lambda change: -abs(change["difference"]))
             outcome: Outcome = outcome_of(of_system) if changes else "identical"
-            contrasts.append(Contrast(str(path), outcome, of_system, changes))
+            recipe = None if path.is_file() else open_model(path).recipe
+            contrasts.append(Contrast(str(path), recipe, outcome, of_system, changes))
         found[test_set.name] = Comparison(
             test_set.name, n, str(paths[0]), resamples, trials, contrasts
         )

@@ -36,6 +36,8 @@ class Score:
     signature: str
     details: dict[str, object]
     """sacreBLEU's own JSON keys."""
+    half_width: float | None = None
+    """Of its 95 % bootstrap interval."""
     interval: str | None = None
     """Its 95 % bootstrap interval (Koehn 2004), where that was asked for, as `sacrebleu
     --confidence` prints it, and its signature with the seed.
@@ -166,8 +168,9 @@ def _describe(metric: Metric, result: MetricScore) -> Score:
         details[key] = exact[key]
     details["confidence_signature"] = with_resamples
     mean = exact["confidence_mean"]
-    interval = f"{mean:.2f} ± {exact['confidence_var']:.2f}  {with_resamples}"
-    return Score(result.name, result.score, plain, details, interval)
+    half_width = float(exact["confidence_var"])
+    interval = f"{mean:.2f} ± {half_width:.2f}  {with_resamples}"
+    return Score(result.name, result.score, plain, details, half_width, interval)
 
 
 NORMAL_TOKENIZED = 0.1

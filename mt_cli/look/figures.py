@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import write_atomically
 from mt_cli.runs.metrics import number_in, read_metrics
-from mt_cli.runs.run import Run, open_run
+from mt_cli.runs.run import Recipe, Run, open_run, seed_groups
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
+    from matplotlib.lines import Line2D
 
 log = logging.getLogger(__name__)
 
@@ -168,6 +169,9 @@ WIDTH, HEIGHT = 7.0, 8.5
 """In inches: a page with margins."""
 
 
+LINE_WIDTH = 1.4
+
+
 MAX_MARKERS = 40
 """Validations beyond which only some are marked."""
 
@@ -181,6 +185,7 @@ class Curves:
     """What a run measured of itself."""
 
     name: str
+    recipe: Recipe
     bleu_signatures: tuple[str, ...]
     """Of the points of `bleu`: one, unless sacreBLEU changed between two sessions."""
     train_loss: Curve
@@ -215,6 +220,7 @@ def curves_of(run: Run) -> Curves:
 
     return Curves(
         name=run.folder.resolve().name,
+        recipe=run.recipe,
         bleu_signatures=tuple(
             dict.fromkeys(str(each.get("bleu_signature")) for each in validations)
         ),
@@ -250,17 +256,24 @@ def labels_of(run_dirs: Sequence[Path]) -> list[str]:
 
 
 def compose(runs: Sequence[Curves], *, labels: Sequence[str]) -> "Figure":
-    """A figure with loss, BLEU and learning rate against the step, one colour for each run."""
+    """A figure with loss, BLEU and learning rate against the step, one colour for each run.
+
+    Runs that differ in their seed only are drawn as their mean and standard deviation.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
     loss, bleu, rate = figure.subplots(3, 1, sharex=True, height_ratios=(4, 3, 2))
-    for number, (curves, label) in enumerate(zip(runs, labels, strict=True)):
+    for number, places in enumerate(seed_groups([curves.recipe for curves in runs])):
+        group = [runs[place] for place in places]
         colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
-        _draw(loss, curves.train_nll, colour, label=f"{label}, train", style=":")
-        _draw(loss, curves.val_nll, colour, label=f"{label}, val", marker=marker)
-        _draw(bleu, curves.bleu, colour, label=label, marker=marker)
-        _draw(rate, curves.lr, colour, label=label)
+        label = ", ".join(labels[place] for place in places)
+        _draw(loss, [each.train_nll for each in group], colour, label=f"{label}, train", style=":")
+        _draw(loss, [each.val_nll for each in group], colour, label=f"{label}, val", marker=marker)
+        _draw(bleu, [each.bleu for each in group], colour, label=label, marker=marker)
+        _draw(rate, [each.lr for each in group], colour, label=label)
+    for axes in (loss, bleu, rate):
+        _widen_hidden(axes.get_lines())
     # A score never travels without its signature.
     signatures = dict.fromkeys(signature for curves in runs for signature in curves.bleu_signatures)
     scored = "\n".join(f"val BLEU {signature}" for signature in signatures) or "no validation yet"
@@ -286,16 +299,39 @@ def compose(runs: Sequence[Curves], *, labels: Sequence[str]) -> "Figure":
 
 
 def _draw(
-    axes: "Axes", curve: Curve, colour: str, *, label: str, style: str = "-", marker: str = ""
+    axes: "Axes",
+    curves: Sequence[Curve],
+    colour: str,
+    *,
+    label: str,
+    style: str = "-",
+    marker: str = "",
 ) -> None:
+    """Draw the mean of `curves` at the steps that all have, and a band of a standard deviation."""
+    of_steps = [dict(curve) for curve in curves]
+    steps = [step for step, _ in curves[0] if all(step in values for values in of_steps)]
+    values = np.array([[values[step] for step in steps] for values in of_steps])
+    mean = values.mean(0)
+    if len(curves) > 1:
+        deviation = values.std(0, ddof=1)
+        axes.fill_between(steps, mean - deviation, mean + deviation, color=colour, alpha=0.2, lw=0)
     axes.plot(
-        [step for step, _ in curve],
-        [value for _, value in curve],
+        steps,
+        mean,
         color=colour,
         linestyle=style,
-        linewidth=1.4,
-        marker=marker,
+        linewidth=LINE_WIDTH,
+        marker=marker or ("." if len(steps) == 1 else ""),  # a point is no line
         markersize=4,
-        markevery=max(1, len(curve) // MAX_MARKERS),
+        markevery=max(1, len(steps) // MAX_MARKERS),
         label=label,
     )
+
+
+def _widen_hidden(lines: Sequence["Line2D"]) -> None:
+    """Widen each line by those over it that are equal, so that it is seen behind them."""
+    for number, line in enumerate(lines):
+        over = sum(
+            np.array_equal(line.get_xydata(), each.get_xydata()) for each in lines[number + 1 :]
+        )
+        line.set_linewidth(LINE_WIDTH * (1 + 2 * over))

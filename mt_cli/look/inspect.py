@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from statistics import mode
@@ -22,7 +23,16 @@ from mt_cli.machine.files import MANIFEST, is_locked, read_json
 from mt_cli.model.inside import ModuleShapes
 from mt_cli.model.numpy_model import Shape, num_parameters
 from mt_cli.runs.checkpoint import MODEL
-from mt_cli.runs.run import ENVIRONMENT, POINTERS, SCORES, STATUS, Run, open_run
+from mt_cli.runs.metrics import read_metrics
+from mt_cli.runs.run import (
+    ENVIRONMENT,
+    POINTERS,
+    SCORES,
+    STATUS,
+    Recipe,
+    Run,
+    open_run,
+)
 from mt_cli.text import SPECIALS
 from mt_cli.text.tokenizers import Tokenizer
 
@@ -176,7 +186,15 @@ class RunSummary:
     folder: Path
     state: str
     """That of status.json; `killed` if it says `running` and nobody is at work there."""
+    reason: str | None
+    """Why it did not end: the signal or the error."""
     step: int | None
+    total_steps: int | None
+    epoch: int | None
+    seconds_left: float | None
+    """Of training, at the speed until now."""
+    updated_at: str
+    """When it last wrote a measurement or its status: ISO 8601, UTC."""
     val_bleu: float | None
     """Of the best checkpoint, when it was validated."""
     bleu: float | None
@@ -186,9 +204,11 @@ class RunSummary:
     evaluation: str | None
     """The folder in `eval/` of both."""
     signatures: list[str]
+    """sacreBLEU's, of BLEU and of chrF2 as far as there are scores."""
     num_parameters: int
     minutes: float | None
     """Of training."""
+    recipe: Recipe
     differs: dict[str, object]
     """Config keys whose value is not the most common one among these runs; None means not set."""
 
@@ -244,12 +264,27 @@ def _summary(run: Run) -> RunSummary:
     state = str(status.get("state") or "unknown")
     if state == "running" and not is_locked(run.folder):
         state = "killed"
-    step = status.get("step")
-    seconds = _number(status, "elapsed_s")
+    newest = {**status}
+    if state == "running" and run.metrics_path.exists():
+        for record in read_metrics(run.metrics_path):  # status.json is as old as a checkpoint
+            newest.update(record)
+    step = _whole(newest, "step")
+    total_steps = _whole(status, "total_steps")
+    seconds = _number(newest, "elapsed_s")
+    seconds_left = None
+    if state == "running" and step and total_steps and seconds is not None:
+        seconds_left = seconds / step * max(0, total_steps - step)
+    written = [path for path in (run.folder / STATUS, run.metrics_path) if path.exists()]
+    updated = max((path.stat().st_mtime for path in written), default=0.0)
     return RunSummary(
         folder=run.folder,
         state=state,
-        step=step if isinstance(step, int) else None,
+        reason=str(status["reason"]) if status.get("reason") else None,
+        step=step,
+        total_steps=total_steps,
+        epoch=_whole(newest, "epoch"),
+        seconds_left=seconds_left,
+        updated_at=datetime.fromtimestamp(updated, UTC).isoformat(timespec="seconds"),
         val_bleu=_number(validation, "bleu"),
         bleu=None if best is None else best.score,
         chrf=chrf,
@@ -257,6 +292,7 @@ def _summary(run: Run) -> RunSummary:
         signatures=signatures,
         num_parameters=num_parameters(run.parameter_shapes),
         minutes=None if seconds is None else seconds / 60,
+        recipe=run.recipe,
         differs={},
     )
 
@@ -268,6 +304,11 @@ def _number(record: Mapping[str, object], key: str) -> float | None:
         return None
     # Python reads integers of any size from JSON, and Infinity too.
     return float(value) if abs(value) < sys.float_info.max else None
+
+
+def _whole(record: Mapping[str, object], key: str) -> int | None:
+    value = record.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _uncommon_values(configs: Sequence[Config]) -> list[dict[str, object]]:

@@ -11,16 +11,17 @@ import json
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import BaseModel
 
-from mt_cli.config.load import RUN_CONFIG, differences, dump_config, load_config, shipped
+from mt_cli.config.load import RUN_CONFIG, differences, dump_config, flat, load_config, shipped
 from mt_cli.config.schema import Backend, Config, Quantization
 from mt_cli.data.encoded import TrainingLengths
 from mt_cli.errors import ConfigError, DataError, PreparedDataError, UsageError
@@ -36,6 +37,7 @@ from mt_cli.machine.files import (
     recover,
     remove,
     sha256_bytes,
+    sha256_json,
     write_atomically,
     write_json,
 )
@@ -106,6 +108,26 @@ class RunManifest(BaseModel):
 
 
 @dataclass(frozen=True)
+class Recipe:
+    """How a run was trained."""
+
+    config: str
+    """A hash of its config without the seed."""
+    seed: int
+
+
+def seed_groups(recipes: Sequence[Recipe | None]) -> list[list[int]]:
+    """The places of trainings that differ in their seed only, together; None is like no other."""
+    groups: dict[object, list[int]] = {}
+    times = Counter[Recipe | None]()
+    for place, recipe in enumerate(recipes):
+        key = place if recipe is None else (recipe.config, times[recipe])  # a copy is no other seed
+        groups.setdefault(key, []).append(place)
+        times[recipe] += 1
+    return list(groups.values())
+
+
+@dataclass(frozen=True)
 class Run:
     """A run: checkpoints of a model, and everything that training and evaluation wrote.
 
@@ -144,6 +166,13 @@ class Run:
         """sha256 of the files of the tokenizer, by relative path."""
         hashes = self.manifest.sha256.items()
         return {name: each for name, each in hashes if name.startswith(f"{TOKENIZER_FOLDER}/")}
+
+    @property
+    def recipe(self) -> Recipe:
+        """That of the training."""
+        values = flat(self.config)
+        seed = values.pop("runtime.seed")
+        return Recipe(sha256_json(values), cast("int", seed))
 
     # The model
 

@@ -194,12 +194,16 @@ class Monitor:
         )
         _warn(warning_of_risen_loss(curves["validation"], curves["step"]))
 
-    def write_status(self, state: str, checkpoint: CheckpointState) -> None:
-        """Write status.json: where training stands; `train --json` prints the same in the end."""
+    def write_status(self, state: str, checkpoint: CheckpointState, *, reason: str = "") -> None:
+        """Write status.json: where training stands; `train --json` prints the same in the end.
+
+        `reason` is why it ended early.
+        """
         write_json(
             self._run.folder / STATUS,
             {
                 "state": state,
+                "reason": reason,
                 "step": self._trainer.step,
                 "total_steps": self._trainer.total_steps,
                 "epoch": self._trainer.epoch_of_last_update,

@@ -6,6 +6,7 @@ decides, and the others follow.
 
 import logging
 import math
+import signal
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -193,7 +194,7 @@ class Session:
         except BaseException as error:
             if not isinstance(error, StoppedError | DivergedError):
                 with suppress(MtCliError, OSError):  # the first error is the one to report
-                    self._write_status("failed")
+                    self._write_status("failed", reason=f"{type(error).__name__}: {error}")
             raise
         self._write_status(ended)
         log.info("%s  step %d  elapsed %.0f s", ended, self._trainer.step, self._elapsed_s())
@@ -245,7 +246,7 @@ class Session:
         step = self._trainer.step
         if self._state.step != step:
             self._save()
-        self._write_status("stopped")
+        self._write_status("stopped", reason=signal.Signals(signal_number).name)
         message = "stopped before the first update; --resume starts with it"
         if step:
             message = f"stopped at step {step}; the state is saved, --resume continues from there"
@@ -316,7 +317,7 @@ class Session:
             self._give_up("the weights are not finite any more")
 
     def _give_up(self, found: str) -> Never:
-        self._write_status("diverged")
+        self._write_status("diverged", reason=found)
         kept = "there is no checkpoint yet"
         if self._run.checkpoints:
             kept = "the last good checkpoint is kept"
@@ -354,8 +355,8 @@ class Session:
                 self._trainer.rate_at(self._trainer.step + 1),
             )
 
-    def _write_status(self, state: str) -> None:
-        self._monitor.write_status(state, self._state)
+    def _write_status(self, state: str, *, reason: str = "") -> None:
+        self._monitor.write_status(state, self._state, reason=reason)
 
     def _elapsed_s(self, *, in_session: bool = False) -> float:
         """Seconds of training, earlier sessions included unless only this one's are asked for."""

@@ -119,7 +119,7 @@ class TermPlacer:
         """The place of `term` after the prefix of `draft`, and the words whose place it takes.
 
         They are the word that attends most to the term, and those near it that attend most to its
-        other words; none if they mostly attend to others. `weights` are (T, S).
+        other words; none if it attends more to a word that is not the term's. `weights` are (T, S).
         """
         part = draft.part
         ids = draft.ids
@@ -138,8 +138,7 @@ class TermPlacer:
         others = {*src_words[span].tolist()} - {attended[best]}
         first = _reach(best, range(best - 1, -1, -1), attended, others)
         last = _reach(best, range(best + 1, len(words)), attended, others)
-        of_old = of_words[first : last + 1]
-        is_translation = of_old[:, span].sum() > of_old.sum() / 2
+        is_translation = attended[best] in src_words[span]
         end = [*words, len(ids)][last + 1]
         return words[first], ids[words[first] : end] if is_translation else ()
 
