@@ -1,9 +1,11 @@
 """`mt-cli translate`."""
 
+import io
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,15 +22,22 @@ from mt_cli.errors import UsageError
 from mt_cli.machine.terminal import json_text, progress_shown
 
 if TYPE_CHECKING:  # torch is imported when something is translated
+    from mt_cli.runs.run import Run
     from mt_cli.translation.result import Translation
 
+    Portion = tuple[list[str], Sequence[Sequence[str]]]
+    """Lines, and the other cells of the rows that they are from."""
+
 log = logging.getLogger(__name__)
+SHEETS = (".csv", ".tsv")
+"""Endings of outputs that are tables."""
 
 
 @command(
     app,
     "translate de-en --text 'Ein Hund rennt durch den Schnee.'",
     "translate runs/sample -i german.txt -o english.txt",
+    "translate de-en -i job.csv --columns German -o review.csv",
     "translate runs/sample < german.txt --n-best 3 --beam-size 5",
     flags=DECODING_FLAGS,
     rare_flags=RARE_DECODING_FLAGS,
@@ -44,8 +53,22 @@ def translate(
     ] = None,
     target: Annotated[
         str,
-        typer.Option("-o", "--output", metavar="FILE", help="Where translations go; - is stdout."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Where translations go; - is stdout. A .csv or .tsv file gets a table for review.",
+        ),
     ] = "-",
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="NAME",
+            help="Column of a .csv or .tsv --input to translate: a name in its first row, or a "
+            "number from 1.",
+        ),
+    ] = None,
     texts: Annotated[
         list[str] | None,
         typer.Option("--text", metavar="TEXT", help="Text to translate in place of a file."),
@@ -79,69 +102,96 @@ def translate(
     options = decoding_options(settings, checkpoint)
     if texts and sources:
         raise UsageError("give either --text or --input, not both")
+    if columns is not None and len(sources or ()) != 1:
+        raise UsageError("--columns names a column of one --input")
+    makes_sheet = Path(target).suffix.lower() in SHEETS
+    if makes_sheet and (as_json or with_score or with_alignment):
+        raise UsageError(
+            f"{target}: a table has its own columns; leave out --json, --with-score and "
+            "--with-alignment"
+        )
+    from mt_cli.cli.sheets import Sheet, SourceTable
     from mt_cli.runs.run import check_is_there, models_named, open_models
 
     folders = models_named(runs or [])
     for folder in folders:
         check_is_there(folder)
-    from mt_cli.translation.result import MAX_LINES, unlike_training, warnings_of
+    from mt_cli.translation.result import warnings_of
     from mt_cli.translation.streams import count_lines, open_source, open_target, portions
     from mt_cli.translation.translator import Translator
 
     models = open_models(folders)
+    table = SourceTable.open(Path(sources[0]), columns) if sources and columns else None
+    sheet = Sheet(Path(target), table.head if table else ()) if makes_sheet else None
     with ExitStack() as stack:
+        files: list[io.BufferedIOBase] = []
         if texts:
             files = [stack.enter_context(open_source("-", text="\n".join(texts)))]
-        else:
+        elif table is None:
             files = [stack.enter_context(open_source(name)) for name in sources or ("-",)]
         lines_out = stack.enter_context(open_target(target))
         translator = Translator.of_models(models, options)
         is_typed = any(file.isatty() for file in files)
         if is_typed:
-            lang = models[0].config.data.src_lang
-            log.info("type a sentence (%s) and press Enter; Ctrl-D ends", lang)
-        # If lines are typed or shown, the translations themselves show the progress.
-        has_no_bar = is_typed or lines_out.isatty()
+            log.info(
+                "type a sentence (%s) and press Enter; Ctrl-D ends", models[0].config.data.src_lang
+            )
+        of_files = chain.from_iterable(
+            portions(file, for_gpu=translator.engine.device == "cuda") for file in files
+        )
+        read = table.portions() if table else ((lines, [()] * len(lines)) for lines in of_files)
         counts = [count_lines(file) for file in files]
-        total = None if None in counts else sum(filter(None, counts))
-        for_gpu = translator.engine.device == "cuda"
-        read = chain.from_iterable(portions(file, for_gpu=for_gpu) for file in files)
+        on_progress = stack.enter_context(
+            progress_shown(
+                "translating",
+                unit="lines",
+                total=None if None in counts or table else sum(filter(None, counts)),
+                # Lines that are typed or shown show the progress themselves.
+                is_hidden=is_typed or lines_out.isatty(),
+            )
+        )
+        has_details = as_json or sheet is not None
 
         def written() -> "Iterator[Translation]":
             """The best translation of each line, after it has been written."""
-            unlike = None
-            latest: list[str] = []
-            with progress_shown(
-                "translating", unit="lines", total=total, is_hidden=has_no_bar
-            ) as on_progress:
-                for lines in read:
-                    found = translator.translate_n_best(
-                        lines,
-                        n_best=n_best,
-                        prefix=prefix,
-                        is_scored=as_json or with_score or with_alignment or n_best > 1,
-                        with_alignment=as_json or with_alignment,
-                        with_words=as_json,
-                        on_progress=on_progress,
-                    )
-                    text = ""
-                    for of_line in found:
-                        if as_json:
-                            text += f"{_as_json(of_line)}\n"
-                        else:
-                            text += _as_text(of_line, with_score, with_alignment)
-                    lines_out.write(text.encode())
-                    yield from (of_line[0] for of_line in found)
-                    latest = [*latest, *lines][-MAX_LINES:]
-                    if unlike is None:
-                        unlike = unlike_training(latest, models[0])
-                        _log_warnings([unlike] if unlike else [])
+            for lines, cells in _told_if_unlike(read, models[0]):
+                found = translator.translate_n_best(
+                    lines,
+                    n_best=n_best,
+                    prefix=prefix,
+                    is_scored=has_details or with_score or with_alignment or n_best > 1,
+                    with_alignment=as_json or with_alignment,
+                    with_words=has_details,
+                    on_progress=on_progress,
+                )
+                if sheet is not None:
+                    text = sheet.rows(found, cells)
+                elif as_json:
+                    text = "".join(f"{_as_json(of_line)}\n" for of_line in found)
+                else:
+                    text = "".join(_as_text(each, with_score, with_alignment) for each in found)
+                lines_out.write(text.encode())
+                yield from (of_line[0] for of_line in found)
 
         if is_typed:  # each line is told what is wrong with it
             for result in written():
                 _log_warnings(warnings_of([result]))
         else:
             _log_warnings(warnings_of(written(), translator.glossary))
+
+
+def _told_if_unlike(read: "Iterable[Portion]", run: "Run") -> "Iterator[Portion]":
+    """What is `read`; a warning once it is unlike what `run` was trained on."""
+    from mt_cli.translation.result import MAX_LINES, unlike_training
+
+    latest: list[str] = []
+    is_told = False
+    for lines, cells in read:
+        yield lines, cells
+        latest = [*latest, *lines][-MAX_LINES:]
+        unlike = None if is_told else unlike_training(latest, run)
+        is_told = is_told or unlike is not None
+        _log_warnings([unlike] if unlike else [])
 
 
 def _log_warnings(warnings: "Iterable[str]") -> None:

@@ -166,7 +166,7 @@ def check_is_lines(path: Path) -> None:
     if kind:
         raise UsageError(
             f"{path}: its name says {kind}, and here each line is a text; write the texts, one a "
-            "line, to a file such as texts.txt"
+            "line, to a file such as texts.txt; translate takes a column with --columns"
         )
 
 
@@ -253,7 +253,7 @@ def table_cells(path: Path, column: Column) -> Iterator[bytes]:
     rows = table_rows(path)
     if isinstance(column, str):
         _, head = next(rows, (0, []))
-        column = _number_of(column, head, path)
+        column = column_number(column, head, path)
     for number, cells in rows:
         if number == 1 and _is_numbering(cells):
             continue
@@ -271,7 +271,12 @@ def _is_numbering(cells: list[bytes]) -> bool:
     return len(cells) > 1 and cells in (numbers[1:], numbers[:-1])
 
 
-def _number_of(column: str, head: list[bytes], path: Path) -> int:
+def column_number(column: str, head: list[bytes], path: Path) -> int:
+    """The place, from 1, of the name `column` in the first row of `path`.
+
+    Raises:
+        DataError: it is not there.
+    """
     names = [normalize(decode_line(name)) for name in head]
     if column not in names:
         raise DataError(f"{path}: no column {column!r}; its first line: {', '.join(names):.80}")

@@ -1,5 +1,6 @@
 """`Translation`: what comes out for a line, and what is wrong with it; and warnings of that."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from mt_cli.translation.glossary import Glossary
     from mt_cli.translation.reading import Line
 
+DOUBTED = math.log(0.5)
+"""Words that are less likely are in doubt."""
 FEW_CUT = 3
 """Fewer translations that reached their maximum length are no reason for a warning."""
 SMALL_SHARE_CUT = 0.01
@@ -77,6 +80,11 @@ class Translation:
         Given tokens do not count.
         """
         return self.log_prob / (len(self.tokens) - self.num_given + 1)
+
+    @property
+    def doubtful_words(self) -> list[str]:
+        """Those of `words` that the model thinks more probably wrong than right."""
+        return [word for word, log_prob in self.words if log_prob < DOUBTED]
 
     @cached_property
     def language(self) -> str | None:

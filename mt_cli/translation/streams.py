@@ -167,9 +167,12 @@ def open_target(name: str) -> Iterator[Target]:
             yield Target(file, path)
         return
     ending = path.suffix.lower()
-    is_no_text = named_kind(path) in ("csv", "parquet", "tmx")
+    is_no_text = named_kind(path) in ("parquet", "tmx")
     if is_no_text or ending in PACKED_ENDINGS or ending in DOCUMENT_ENDINGS:
-        raise UsageError(f"{name}: translations are plain text; leave out {path.suffix}")
+        raise UsageError(
+            f"{name}: translations are plain text, or a table in a .csv or .tsv file, which "
+            "spreadsheets open"
+        )
     # Of a link, the file is replaced and not the link.
     place = path.resolve() if path.is_symlink() else path
     with errors_naming(path):

@@ -1,0 +1,109 @@
+"""Sheets for review: what `translate -o review.csv` writes, and the tables that `-i` takes."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from mt_cli.cli.tables import safe_cell
+from mt_cli.data.readers import column_number, table_rows
+from mt_cli.errors import UsageError
+from mt_cli.text.normalize import decode_line
+from mt_cli.translation.result import WARNINGS, Translation
+from mt_cli.translation.streams import LINES_TOGETHER
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+COLUMNS = ("source", "translation", "mean_log_prob", "doubtful_words", *WARNINGS)
+"""Of each translation; a line number and the columns of the source's table come before them."""
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """A .csv or .tsv file with sources in one of its columns."""
+
+    path: Path
+    number: int
+    """Of the column, from 1."""
+    has_names: bool
+    """Whether the first row names the columns."""
+    head: Sequence[str]
+    """Names of the other columns."""
+
+    @classmethod
+    def open(cls, path: Path, column: str) -> "SourceTable":
+        """The table in `path`; `column` is a name in its first row, or a number.
+
+        Raises:
+            UsageError: it is no such file. DataError: it has no such column, or is damaged.
+        """
+        if path.with_suffix(path.suffix.lower()).suffix not in DELIMITERS:
+            raise UsageError(f"{path}: --columns names a column of a .csv or .tsv file")
+        _, head = next(table_rows(path), (0, []))
+        has_names = not column.isdecimal()
+        number = column_number(column, head, path) if has_names else int(column)
+        names = [f"column {i}" for i in range(1, len(head) + 1)]
+        if has_names:
+            names = list(map(decode_line, head))
+        return cls(path, number, has_names, names[: number - 1] + names[number:])
+
+    def portions(self) -> Iterator[tuple[list[str], list[list[str]]]]:
+        """Sources, and the other cells of their rows; many at a time."""
+        rows = table_rows(self.path)
+        if self.has_names:
+            next(rows)
+        while portion := list(islice(rows, LINES_TOGETHER)):
+            sources = []
+            others = []
+            for line, cells in portion:
+                if any(cells) and self.number > len(cells):
+                    raise UsageError(f"{self.path}: line {line}: no column {self.number}")
+                texts = [" ".join(decode_line(cell).splitlines()) for cell in cells]
+                if not any(texts):
+                    texts = [""] * (len(self.head) + 1)
+                sources.append(texts[self.number - 1])
+                others.append(texts[: self.number - 1] + texts[self.number :])
+            yield sources, others
+
+
+class Sheet:
+    """Rows of results, as the text of a file that a spreadsheet opens."""
+
+    def __init__(self, path: Path, others: Sequence[str]) -> None:
+        """The ending of `path` says how cells are parted; `others` are the names of its columns."""
+        self._file = io.StringIO()
+        self._writer = csv.writer(
+            self._file, delimiter=DELIMITERS[path.suffix.lower()], lineterminator="\n"
+        )
+        self._file.write("\ufeff")  # by which spreadsheets know UTF-8
+        self._writer.writerow(["line", *map(safe_cell, others), *COLUMNS])
+        self._num_lines = 0
+
+    def rows(self, found: Sequence[Sequence[Translation]], others: Sequence[Sequence[str]]) -> str:
+        """The rows of the next lines, which have further cells; the head before the first."""
+        for of_line, cells in zip(found, others, strict=True):
+            self._num_lines += 1
+            for each in of_line:
+                self._writer.writerow([self._num_lines, *map(safe_cell, cells), *_cells(each)])
+        text = self._file.getvalue()
+        self._file.seek(0)
+        self._file.truncate()
+        return text
+
+
+def _cells(result: Translation) -> list[str]:
+    """A cell for each of `COLUMNS`."""
+    facts = []
+    for value in result.facts.values():
+        if isinstance(value, tuple):
+            facts.append(", ".join(value))
+        else:
+            facts.append("yes" if value is True else str(value or ""))
+    texts = [result.source, result.text]
+    doubtful = ", ".join(result.doubtful_words)
+    return [
+        *map(safe_cell, texts),
+        f"{result.mean_log_prob:.4f}",
+        *map(safe_cell, [doubtful, *facts]),
+    ]
