@@ -180,7 +180,7 @@ class Recipe:
 
 # The third row is configs/multi30k-strong.toml, the last the base model of Vaswani et al. (2017).
 # Few pairs want few subwords (Sennrich and Zhang 2019), each of which must occur often enough to be
-# learnt, and much dropout (measured: docs/experiments.md).
+# learnt, and much dropout (measured: docs/lab/training.md).
 RECIPES = (
     Recipe(60_000, 800, 128, 4, 2, 2, 512, 0.3, 1024, 3e-3, 1_500),
     Recipe(400_000, 1_000, 128, 4, 2, 2, 512, 0.3, 2048, 3e-3, 2_700),

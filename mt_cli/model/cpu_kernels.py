@@ -135,7 +135,7 @@ class PackedLinear(nn.Linear):
     """A linear layer with a copy of its matrix as oneDNN multiplies it: for inference in fp32.
 
     PyTorch's own product, by MKL, lays the matrix out anew each time: of an output layer, whose
-    matrix is the largest, it takes a fifth longer (docs/experiments.md).
+    matrix is the largest, it takes a fifth longer (docs/lab/speed.md).
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -162,7 +162,7 @@ lines.
 def transpose_weights_(model: nn.Module) -> None:
     """Store each matrix (out, in) as (in, out), which products with few rows read faster.
 
-    A product with a hundred rows takes a seventh less time (docs/experiments.md). Embeddings stay
+    A product with a hundred rows takes a seventh less time (docs/lab/speed.md). Embeddings stay
     as they are, because their rows are looked up. An output layer tied to an embedding gets a copy
     of its own, unless it is a `PackedLinear`.
     """

@@ -2,7 +2,7 @@
 
 The translation is cut where it attends to the term in the source, gets the term's translation
 there, and is searched for anew from that prefix. This gives better translations than constrained
-beam search (Post and Vilar 2018); see "A glossary" in docs/experiments.md.
+beam search (Post and Vilar 2018); see "A glossary" in docs/lab/decoding.md.
 
 Letters: T tokens of a translation, S of its source, W of its words.
 """
