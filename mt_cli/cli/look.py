@@ -110,8 +110,6 @@ def inspect(
         print_result("\n".join(lines), document, as_json=as_json)
 
 
-FINISHED = ("finished", "early_stop")
-"""States of a training that came to its end."""
 SortKey = Literal["name", "bleu", "val_bleu", "chrf", "num_parameters", "minutes", "state"]
 
 
@@ -132,14 +130,12 @@ def runs(
     Also their sizes, times and states, and in what their configs differ. Finished trainings that
     differ in their seed only share a row: mean ± standard deviation. --json lists each.
     """
-    from mt_cli.look.inspect import summarize_runs
-    from mt_cli.runs.run import seed_groups
+    from mt_cli.look.inspect import joined_by_seed, summarize_runs
 
     found = summarize_runs(folder, sort=sort)
-    groups = seed_groups([each.recipe if each.state in FINISHED else None for each in found])
-    table = _runs_table(found, groups)
+    table = _runs_table(joined_by_seed(found))
     lines = [table.text()]
-    unfinished = [each for each in found if each.state not in FINISHED and each.step is not None]
+    unfinished = [each for each in found if not each.is_finished and each.step is not None]
     if unfinished:
         lines += ["", *map(_progress, unfinished)]
     if any(each.differs for each in found):
@@ -158,12 +154,11 @@ def runs(
     print_table([table], "\n".join(lines), {"runs": found}, form=form, as_json=as_json)
 
 
-def _runs_table(found: "Sequence[RunSummary]", groups: Sequence[Sequence[int]]) -> Table:
+def _runs_table(groups: "Sequence[Sequence[RunSummary]]") -> Table:
     """A row for each of the `groups` of runs."""
     rows = []
     signatures: dict[str, dict[str, None]] = {}
-    for places in groups:
-        group = [found[place] for place in places]
+    for group in groups:
         first = group[0]
         rows.append(
             (
@@ -181,7 +176,7 @@ def _runs_table(found: "Sequence[RunSummary]", groups: Sequence[Sequence[int]]) 
             for name, signature in zip(("BLEU", "chrF2"), each.signatures, strict=False):
                 signatures.setdefault(name, {})[signature] = None
     marks = {}
-    if any(len(places) > 1 for places in groups):
+    if any(len(group) > 1 for group in groups):
         marks = {"±": "standard deviation of n trainings that differ in their seed only"}
     head = ("run", "state", "n", "val BLEU", "test BLEU", "chrF2", "size", "minutes")
     of_metrics = {name: " or ".join(different) for name, different in signatures.items()}

@@ -2,8 +2,9 @@
 
 import io
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,13 +23,14 @@ from mt_cli.errors import UsageError
 from mt_cli.machine.terminal import json_text, progress_shown
 
 if TYPE_CHECKING:  # torch is imported when something is translated
-    from mt_cli.runs.run import Run
     from mt_cli.translation.result import Translation
 
     Portion = tuple[list[str], Sequence[Sequence[str]]]
     """Lines, and the other cells of the rows that they are from."""
 
 log = logging.getLogger(__name__)
+COMPARED_LINES = 100
+"""Most lines that are compared with training."""
 SHEETS = (".csv", ".tsv")
 """Endings of outputs that are tables."""
 
@@ -116,7 +118,7 @@ def translate(
     folders = models_named(runs or [])
     for folder in folders:
         check_is_there(folder)
-    from mt_cli.translation.result import warnings_of
+    from mt_cli.translation.result import unlike_training, warnings_of
     from mt_cli.translation.streams import count_lines, open_source, open_target, portions
     from mt_cli.translation.translator import Translator
 
@@ -154,7 +156,7 @@ def translate(
 
         def written() -> "Iterator[Translation]":
             """The best translation of each line, after it has been written."""
-            for lines, cells in _told_if_unlike(read, models[0]):
+            for lines, cells in _told_if_unlike(read, partial(unlike_training, run=models[0])):
                 found = translator.translate_n_best(
                     lines,
                     n_best=n_best,
@@ -180,18 +182,18 @@ def translate(
             _log_warnings(warnings_of(written(), translator.glossary))
 
 
-def _told_if_unlike(read: "Iterable[Portion]", run: "Run") -> "Iterator[Portion]":
-    """What is `read`; a warning once it is unlike what `run` was trained on."""
-    from mt_cli.translation.result import MAX_LINES, unlike_training
-
+def _told_if_unlike(
+    read: "Iterable[Portion]", unlike: "Callable[[list[str]], str | None]"
+) -> "Iterator[Portion]":
+    """What is `read`; a warning once it is `unlike` what the model was trained on."""
     latest: list[str] = []
     is_told = False
     for lines, cells in read:
         yield lines, cells
-        latest = [*latest, *lines][-MAX_LINES:]
-        unlike = None if is_told else unlike_training(latest, run)
-        is_told = is_told or unlike is not None
-        _log_warnings([unlike] if unlike else [])
+        latest = [*latest, *lines][-COMPARED_LINES:]
+        warning = None if is_told else unlike(latest)
+        is_told = is_told or warning is not None
+        _log_warnings([warning] if warning else [])
 
 
 def _log_warnings(warnings: "Iterable[str]") -> None:

@@ -32,6 +32,7 @@ from mt_cli.runs.run import (
     Recipe,
     Run,
     open_run,
+    seed_groups,
 )
 from mt_cli.text import SPECIALS
 from mt_cli.text.tokenizers import Tokenizer
@@ -211,6 +212,17 @@ class RunSummary:
     recipe: Recipe
     differs: dict[str, object]
     """Config keys whose value is not the most common one among these runs; None means not set."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the training came to its end."""
+        return self.state in ("finished", "early_stop")
+
+
+def joined_by_seed(runs: Sequence[RunSummary]) -> list[list[RunSummary]]:
+    """The `runs`, together where they are finished and differ in their seed only."""
+    groups = seed_groups([each.recipe if each.is_finished else None for each in runs])
+    return [[runs[place] for place in places] for places in groups]
 
 
 def summarize_runs(folder: Path, *, sort: str = "name") -> list[RunSummary]:

@@ -23,8 +23,6 @@ FEW_CUT = 3
 """Fewer translations that reached their maximum length are no reason for a warning."""
 SMALL_SHARE_CUT = 0.01
 """Nor is this share of them."""
-MAX_LINES = 100
-"""Most lines that are compared with training."""
 FAR = 1.4
 """Text whose words have this many times the tokens of training's is unlike it."""
 FEW_WORDS = 20
