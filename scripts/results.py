@@ -1,4 +1,4 @@
-"""Keep records of finished runs in docs/records, and write docs/results.md from all records.
+"""Keep records of finished runs in docs/records, and write docs/lab/records.md from all records.
 
 A record is small and stays when the run is gone.
 """
@@ -20,7 +20,7 @@ from mt_cli.machine.files import check_hashes, parsed, read_json
 from mt_cli.runs.run import ENVIRONMENT, SCORES, STATUS, Run, open_run
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = Path("docs", "results.md")
+PAGE = Path("docs", "lab", "records.md")
 RECORDS = Path("docs", "records")
 BEGIN = "<!-- figures of recorded trainings: made by scripts/results -->"
 END = "<!-- end of the figures of recorded trainings -->"

@@ -1,4 +1,4 @@
-"""Write docs/config.md from the config's JSON schema, and the recorded part of docs/results.md."""
+"""Write docs/config.md from the config's JSON schema, and the tables of docs/lab/records.md."""
 
 import json
 import textwrap

@@ -1,5 +1,6 @@
 """`mt-cli serve`."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -49,20 +50,31 @@ def serve(
             help="Web site whose scripts may use the API (CORS); * allows all.",
         ),
     ] = None,
+    api_keys: Annotated[
+        Path | None,
+        typer.Option(
+            "--api-keys",
+            metavar="FILE",
+            help="Answer only requests whose api_key is in this file, one key a line.",
+        ),
+    ] = None,
     checkpoint: Checkpoint = "best",
 ) -> None:
     """Serve a page to translate on, and the API of LibreTranslate.
 
-    Prints the address once it answers. SIGTERM and Ctrl-C let requests finish that have begun.
+    Prints the address once it answers, and logs each request, but not its text. SIGTERM and Ctrl-C
+    let requests finish that have begun.
     """
-    for package in ("uvicorn", "starlette"):
+    for package in ("uvicorn", "starlette", "prometheus_client", "python_multipart"):
         import_extra(package, extra="serve", needed_by="serve")
-    from mt_cli.serving import server
+    from mt_cli.serving import api, requests, server
 
-    model = server.ServedModel.of(runs or [], decoding_options(settings, checkpoint))
-    application = server.create_app(model, char_limit=char_limit, cors_origins=cors_origin or ())
+    keys = requests.read_keys(api_keys) if api_keys else []
+    reader = requests.RequestReader(char_limit=char_limit, keys=keys)
+    model = api.ServedModel.of(runs or [], decoding_options(settings, checkpoint))
+    application = server.create_app(model, reader, cors_origins=cors_origin or ())
     listener = server.listening_socket(host, port)
-    address = server.address_of(listener)
+    address = server.address_of(listener, has_keys=bool(keys))
 
     def tell() -> None:
         print_result(address, {"address": address}, as_json=as_json)

@@ -46,7 +46,8 @@ class Batcher:
         self._translate = translate
         self._jobs: list[_Job] = []
         self._has_jobs = asyncio.Event()
-        self._num_waiting = 0
+        self.num_waiting = 0
+        """Lines that have no answer yet."""
         self.thread = ThreadPoolExecutor(1)
 
     async def translate(
@@ -61,18 +62,18 @@ class Batcher:
         """
         if not lines:
             return []
-        if self._num_waiting + len(lines) > MAX_WAITING:
+        if self.num_waiting + len(lines) > MAX_WAITING:
             raise HTTPException(
                 503, "too many requests are waiting", {"Retry-After": str(RETRY_AFTER_S)}
             )
         job = _Job(lines, wanted, is_gone, asyncio.get_running_loop().create_future())
-        self._num_waiting += len(lines)
+        self.num_waiting += len(lines)
         self._jobs.append(job)
         self._has_jobs.set()
         try:
             return await job.answer
         finally:
-            self._num_waiting -= len(lines)
+            self.num_waiting -= len(lines)
 
     async def run(self) -> None:
         """Translate what comes, for ever."""

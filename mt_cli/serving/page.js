@@ -24,7 +24,7 @@ async function ask(path, body, signal) {
   const options = body && {
     method: "POST",
     headers: { "Content-Type": "application/json" },
-    body: JSON.stringify(body),
+    body: JSON.stringify({ api_key: byId("key").value, ...body }),
     signal,
   };
   const response = await fetch(path, options);
@@ -139,6 +139,11 @@ byId("copy").addEventListener("click", async () => {
   }
 });
 
+byId("key-line").addEventListener("submit", (event) => {
+  event.preventDefault(); // Enter only asks anew
+  translate();
+});
+
 source.addEventListener("input", () => {
   showCount();
   showExamples();
@@ -154,6 +159,7 @@ ask("frontend/settings").then((answer) => {
   source.lang = from.code;
   target.lang = to.code;
   source.maxLength = settings.charLimit;
+  byId("key-line").hidden = !settings.keyRequired;
   byId("model").textContent = `${settings.model}, ${from.name} to ${to.name}. It knows only text like that of its training.`;
   fill(byId("examples"), EXAMPLES[from.code] ?? [], "button");
   for (const button of byId("examples").children) {

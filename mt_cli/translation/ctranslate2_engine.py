@@ -66,6 +66,10 @@ class CTranslate2Engine(Engine):
                 str(model.folder), device=self.device, inter_threads=num_workers, intra_threads=1
             )
 
+    def close(self) -> None:
+        """See `Engine`."""
+        self._engine.unload_model()
+
     def search(
         self,
         sources: Sequence[Ids],

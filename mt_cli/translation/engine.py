@@ -59,6 +59,9 @@ class Engine(ABC):
         usual = max(int(factor * src_length), prefix_length) + self.config.max_len_extra
         return min(usual, self.longest_sentence)
 
+    def close(self) -> None:  # noqa: B027 — most have nothing to give back
+        """Give back threads and memory; a closed engine searches no more."""
+
     @property
     def models(self) -> "Sequence[TranslationModel]":
         """The models; attention is that of the first. Empty for an exported model."""

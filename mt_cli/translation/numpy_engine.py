@@ -79,6 +79,11 @@ class NumpyEngine(Engine):
         is_greedy = beam_size in (None, 1)
         return self if is_greedy else self.searcher.with_beam_size(beam_size)
 
+    def close(self) -> None:
+        """See `Engine`."""
+        if "searcher" in self.__dict__:  # it was needed
+            self.searcher.close()
+
     @property
     def models(self) -> "Sequence[TranslationModel]":
         """See `Engine`."""

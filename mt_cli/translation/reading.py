@@ -61,10 +61,12 @@ def checked_line(line: object, *, name: str) -> str:
     """`line`, after checking that it is one; `name` is what the caller calls it.
 
     Raises:
-        UsageError: it is no str.
+        UsageError: it is no str, or several lines.
     """
     if not isinstance(line, str):
         raise UsageError(f"{name}: expected a str, found {line!r:.60}")
+    if "\n" in line:
+        raise UsageError(f"{name}: expected one line, found {line!r:.60}; split it at line ends")
     return line
 
 

@@ -134,6 +134,10 @@ class Searcher(Engine):
             lengths=runs[0].manifest.lengths,
         )
 
+    def close(self) -> None:
+        """See `Engine`."""
+        self._pool.shutdown()
+
     @property
     def models(self) -> Sequence[TranslationModel]:
         """See `Engine`."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from mt_cli.config.schema import Backend, Device
 from mt_cli.decoding import Hyp, OnDone
@@ -37,7 +37,10 @@ OnProgress = Callable[[int], None]
 
 
 class Translator:
-    """Translates sentences with a trained model, or several together, for one thread at a time."""
+    """Translates sentences with a trained model, or several together, for one thread at a time.
+
+    As a context manager, it gives back its threads at the end of the block.
+    """
 
     def __init__(
         self,
@@ -124,6 +127,12 @@ class Translator:
         if self._loaded_from is None:
             raise TypeError("only a Translator that was loaded from a folder can be pickled")
         return _loaded_again, self._loaded_from
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.engine.close()
 
     def __repr__(self) -> str:
         engine = self.engine

@@ -9,7 +9,7 @@ from workspace import Workspace
 
 from mt_cli import Translator
 from mt_cli.config.schema import BACKENDS
-from mt_cli.serving.server import ServedModel
+from mt_cli.serving.api import ServedModel
 from mt_cli.translation.options import DecodingOptions
 
 

@@ -31,7 +31,7 @@ def root(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """A repository with a config and a page, which the script takes for its own."""
     root = tmp_path / "repository"
     (root / "configs").mkdir(parents=True)
-    (root / PAGE).parent.mkdir()
+    (root / PAGE).parent.mkdir(parents=True)
     shutil.copy(workspace.folder / "tiny.toml", root / "configs" / "tiny.toml")
     (root / PAGE).write_text(f"# Results\n\n{BEGIN}\n\nold\n\n{END}\n\nMore.\n", encoding="utf-8")
     monkeypatch.setattr(results, "ROOT", root)

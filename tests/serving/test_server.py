@@ -1,5 +1,6 @@
 """`mt-cli serve` as clients see it: a process of its own, asked over HTTP."""
 
+import gzip
 import json
 import re
 import signal
@@ -14,6 +15,7 @@ from urllib.parse import urlencode
 
 import pytest
 from libretranslatepy import LibreTranslateAPI
+from prometheus_client.parser import text_string_to_metric_families
 from served import JSON, LIMIT, Served, serving
 from workspace import Workspace
 
@@ -157,7 +159,8 @@ def test_the_page_needs_nothing_from_elsewhere_and_may_be_framed_by_nobody(serve
         ('{"q": "a", "source": "de", "target": "en", "format": "html"}', JSON, 400),
         (json.dumps({"q": "a" * (LIMIT + 1), "source": "de", "target": "en"}), JSON, 400),
         ("&".join(["a=b"] * 200), "application/x-www-form-urlencoded", 400),
-        ("q=a", "multipart/form-data", 415),
+        ("q=a", "multipart/form-data", 400),
+        ("q=a", "text/plain", 415),
         ("", "", 400),
     ],
     ids=lambda value: str(value)[:20],
@@ -269,7 +272,7 @@ def test_a_request_that_has_begun_is_finished_before_the_end(
         time.sleep(0.05)
         code, log = server.stop(number)
         assert len(json.loads(connection.getresponse().read())["translatedText"]) == len(known)
-    assert (code, log) == (128 + number, "stopped\n")
+    assert (code, log.splitlines()[1:]) == (128 + number, ["stopped"])
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "no such host"])
@@ -279,3 +282,102 @@ def test_a_port_that_is_taken_and_a_host_that_is_none_are_named(
     outcome = workspace.call("serve", workspace.run, "--host", host, "--port", served.port)
     assert outcome.code == 5
     assert f"{host}:{served.port}" in outcome.err
+
+
+def metrics_of(served: Served) -> dict[str, float]:
+    """Each sample by its name and labels, as Prometheus reads it."""
+    text = served.ask("GET", "/metrics")[1]
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = ",".join(str(value) for value in sample.labels.values())
+            found[f"{sample.name} {labels}".strip()] = sample.value
+    return found
+
+
+def test_metrics_and_the_log_tell_what_was_asked_but_never_a_text(workspace: Workspace) -> None:
+    with serving(workspace) as server:
+        assert server.translate("Ein Hund\nund ein Mann")[0] == 200
+        assert server.translate(["Ein Hund", "Ja"], alternatives=2)[0] == 200
+        assert server.translate("Ein Hund", target="fr")[0] == 400
+        assert server.ask("GET", "/Hund-der-lacht")[0] == 404
+        found = metrics_of(server)
+        log = server.stop()[1]
+    assert found["mt_cli_requests_total /translate,200"] == 2
+    assert found["mt_cli_requests_total /translate,400"] == 1
+    assert found["mt_cli_requests_total other,404"] == 1
+    assert found["mt_cli_errors_total"] == 2
+    assert found["mt_cli_lines_total"] == 4
+    assert found["mt_cli_letters_total"] == 21 + 10 + 8
+    assert found["mt_cli_waiting_lines"] == 0
+    assert found["mt_cli_request_seconds_count /translate"] == 3
+    assert 0 < found["mt_cli_request_seconds_sum /translate"] < 60
+    assert [re.sub(r"\d+ ms", "N ms", line) for line in log.splitlines()] == [
+        "POST /translate 200  N ms  21 letters",
+        "POST /translate 200  N ms  10 letters",
+        "POST /translate 400  N ms  8 letters",
+        "GET /Hund-der-lacht 404  N ms  0 letters",
+        "GET /metrics 200  N ms  0 letters",
+        "stopped",
+    ]
+
+
+def test_only_who_has_a_key_is_answered(
+    workspace: Workspace, tmp_path: Path, known: list[str]
+) -> None:
+    keys = tmp_path / "keys.txt"
+    keys.write_text("# of the team\nfirst-ß\n\n  second  \n", encoding="utf-8")
+    with serving(workspace, "--host", "0.0.0.0", "--api-keys", keys) as server:
+        server.host, server.address = "127.0.0.1", f"http://127.0.0.1:{server.port}"
+        for wrong in ({}, {"api_key": ""}, {"api_key": "third"}, {"api_key": "# of the team"}):
+            assert server.translate(known[0], **wrong)[0] == 403
+        assert server.ask("POST", "/detect", json.dumps({"q": "Ja"}))[0] == 403
+        assert server.ask("POST", "/words", json.dumps({"q": "Ja"}))[0] == 403
+        assert server.translate(known[0], api_key=["second"])[0] == 400
+        assert server.translate(known[0], api_key="first-ß")[0] == 200
+        assert LibreTranslateAPI(server.address, "second").translate(known[0], "de", "en")
+        assert server.ask("GET", "/frontend/settings")[1]["keyRequired"] is True
+        assert server.ask("GET", "/health")[0] == 200
+        log = server.stop()[1]
+    assert "without a password" not in log
+    assert not any(key in log for key in ("first", "second", "third"))
+
+
+def test_a_file_without_a_key_is_refused(workspace: Workspace, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.txt"
+    keys.write_text("# none\n")
+    outcome = workspace.call("serve", workspace.run, "--port", 0, "--api-keys", keys)
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert "keys.txt" in outcome.err
+
+
+def form_data(**fields: str) -> tuple[bytes, str]:
+    """A multipart body, and its content type."""
+    parts = ""
+    for name, value in fields.items():
+        parts += f'--x7\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+    return f"{parts}--x7--\r\n".encode(), "multipart/form-data; boundary=x7"
+
+
+def test_a_multipart_form_is_answered_as_json_is(served: Served, known: list[str]) -> None:
+    body, kind = form_data(q=known[0], source="auto", target="en", alternatives="1", format="")
+    status, answer, _ = served.ask("POST", "/translate", body, kind)
+    assert status == 200
+    assert answer == served.translate(known[0], source="auto", alternatives=1)[1]
+
+
+def test_forms_are_bounded(served: Served, known: list[str]) -> None:
+    many = form_data(q=known[0], source="de", target="en", **{f"n{i}": "" for i in range(200)})
+    assert served.ask("POST", "/translate", *many)[0] in (400, 413)
+    large = form_data(q="a" * 50_000, source="de", target="en")
+    assert served.ask("POST", "/translate", *large)[0] == 413
+    file = form_data(q=known[0], source="de", target="en")[0].replace(
+        b'name="source"', b'name="source"; filename="a.txt"'
+    )
+    assert served.ask("POST", "/translate", file, "multipart/form-data; boundary=x7")[0] == 400
+    packed = gzip.compress(json.dumps({"q": "Ja", "source": "de", "target": "en"}).encode())
+    status, answer, _ = served.ask(
+        "POST", "/translate", packed, JSON, **{"Content-Encoding": "gzip"}
+    )
+    assert status == 415
+    assert "Content-Encoding" in answer["error"]

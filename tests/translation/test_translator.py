@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -326,3 +327,17 @@ def test_what_is_copied_within_a_line_stands_where_its_neighbours_went(
     ready = Translator.load(READY_MODEL, device="cpu", threads=1)
     (found,) = ready.translate([f"Ein Mann in einem roten Hemd {copied} und eine Frau lachen."])
     assert found.split().index(copied) in (5, 6)  # after "A man in a red shirt"
+
+
+def test_a_text_of_several_lines_is_refused(translator: Translator) -> None:
+    with pytest.raises(UsageError, match=r"lines\[1\]"):
+        translator.translate(["Ein Hund.", "Ein Hund.\nEine Katze."])
+
+
+def test_threads_end_with_the_block(workspace: Workspace, known: list[str]) -> None:
+    with Translator.load(workspace.run, device="cpu", threads=2, beam_size=2) as translator:
+        assert len(translator.translate(known * 40)) == 40 * len(known)
+        begun = {thread.name for thread in threading.enumerate()}
+        assert any(name.startswith("ThreadPoolExecutor") for name in begun)
+    before = len(begun)
+    assert threading.active_count() < before
