@@ -93,7 +93,7 @@ def read_lines(
                 text,
                 segments,
                 parts,
-                unlearnt=tuple(sorted(unlearnt, key=text.casefold().find)),
+                unlearnt=tuple(sorted(unlearnt, key=text.find)),
                 is_split=_has_long_sentence(text, parts, engine, tokenizers),
             )
         )

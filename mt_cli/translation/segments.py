@@ -5,8 +5,8 @@ A rule that is added to `RULES` needs a line there and a row in tests/translatio
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mt_cli.text.tokenizers import Learnt
@@ -24,9 +24,9 @@ URL = rf"""
       | [{BRACKETS}] (?= [{BRACKETS}]{{0,3}} [^{BRACKETS}{BESIDE}.,;:!?]) )+"""
 NO_AT = f"[^{BRACKETS}{BESIDE}@]"
 EMAIL = rf"(?<! {NO_AT} ) {NO_AT}++ @ [^{BRACKETS}{BESIDE}@.]++ \. {WITHIN}+"
-ADDRESSES = f"{URL} | {EMAIL}"
+ADDRESSES = rf"(?: {URL} | {EMAIL} ) (?<! [.,;:!?…] )"
 ENCLOSED = " | ".join(
-    f"{begin} (?: {ADDRESSES} ) {end} [.,;:!?]*"
+    f"{begin} (?: {ADDRESSES} ) {end}"
     for begin, end in ("<>", '""', "„“", "«»", (r"\(", r"\)"), (r"\[", r"\]"))
 )
 SYMBOL = "\u2190-\u2bff\U0001f000-\U0001faff"
@@ -59,6 +59,8 @@ RULES = (
         (?![^\W_])""",
         "always",
     ),
+    Rule("speaker", r"(?<= [.!?…] \s ) [-–—] (?= \s \w )", "always"),  # - Hi. - Hello!
+    Rule("quote", r'["„“”] | (?<! \w ) \( | \) (?! \w )', "always"),
     Rule("mention", r"(?<! [\w@\#&.] ) [@\#] \w [\w.]{0,60} (?<!\.)", "always"),
     Rule(
         "formula",  # 3 + 4 = 7, 1/2, 3/5/2020
@@ -84,7 +86,7 @@ ADDRESS = re.compile(RULES[0].pattern, re.VERBOSE | re.IGNORECASE)
 """A web or an e-mail address with the marks around it; a long word takes linear time."""
 RARE = frozenset("&+=@#$*")
 """Signs that a few lines bring into a vocabulary; they count as unlearnt."""
-USUAL = re.compile(r"(?:[^\W_]|[ ,.;!?'\"()-](?!www\.))*", re.IGNORECASE)
+USUAL = re.compile(r"(?:[^\W_]|[ ,.;!?'](?!www\.)|-(?! ))*", re.IGNORECASE)
 """Lines that no rule finds anything in, unless it is unlearnt: nearly all."""
 MONTHS = (
     "januar|jänner|february?|märz|april|mai|juni|juli|august|september|oktober|november|dezember"
@@ -92,14 +94,15 @@ MONTHS = (
 )
 """Not after a list mark: "3. Oktober" is a date."""
 LIST_MARK = re.compile(
-    rf"""(?: [-–—*+•‣◦▪▫●○■□☐☑➢➤►▶·>»] | >{{2,4}} | \#{{1,6}} | [a-z] \)
-      | \d{{1,3}} (?: \) | \. (?! \s (?:{MONTHS})\b ) )
+    rf"""(?: [-–—*+•‣◦▪▫●○■□☐☑➢➤►▶·>»] | >{{2,4}} | \#{{1,6}} | [a-z] \) | [ivx]{{2,4}} \)
+      | (?-i: [A-Z] | [IVX]{{2,4}} ) \. (?= \s+ (?-i: [A-ZÄÖÜ][a-zäöüß] ) )
+      | \d{{1,3}} (?: \) | \. (?! \s (?:{MONTHS})\b ) ) | \d{{1,2}} (?: \.\d{{1,2}} )+ [.)]
       | \( (?: \d{{1,3}} | [a-z] | [ivx]{{2,4}} ) \) | \[ [ x] \] ) \s+ (?=\S)
       | [-–—•] (?=[^\W\d_])""",
     re.VERBOSE | re.IGNORECASE,
 )
 """At the beginning of a line; always stays."""
-PAIRS = (
+PAIRS: Sequence[Sequence[str]] = (
     "„“", "„”", "“”", '""', "«»", "»«", "‹›", "›‹", "‚‘", "‘’", "''", "()", "[]", "（）", "「」",
     "『』", "《》", "【】", ("***", "***"), ("**", "**"), ("__", "__"), "**", "__", ("~~", "~~"),
 )  # fmt: skip
@@ -119,7 +122,9 @@ class Segment:
     """Whether it follows what is before it without a space."""
     joins_right: bool = False
     has_mark: bool = False
-    """Whether a mark of the sentence comes after it."""
+    """Whether it comes before the marks that end the word on its left."""
+    opening: int | None = None
+    """The place, among the segments, of the one that it closes."""
 
 
 def cut(text: str, learnt: Learnt, *, indentation: str = "") -> tuple[str, list[Segment]]:
@@ -134,25 +139,59 @@ def cut(text: str, learnt: Learnt, *, indentation: str = "") -> tuple[str, list[
     end = 0
     for begin, found_end in _spans(text, learnt):
         rest += text[end:begin]
-        place = len(rest.split())
         end = found_end
-        if place == 0:  # there is no word that could keep the marks after it
+        if not rest.strip():  # there is no word that could keep the marks after it
             end += len(text[end:]) - len(text[end:].lstrip(MARKS))
+        kept = text[begin:end]
+        joins_left = begin > 0 and not text[begin - 1].isspace()
         follows = text[end : end + 1] or " "
+        if follows in MARKS:
+            rest = rest.rstrip()
+            marks = rest[len(rest.rstrip(MARKS)) :]
+            if marks:  # the comma of "Hello, {name}!"
+                rest = rest.removesuffix(marks)
+                kept = marks + ("" if joins_left else " ") + kept
+                joins_left = True
         segments.append(
             Segment(
-                text[begin:end],
-                place,
-                joins_left=not text[:begin][-1:].isspace(),
+                kept,
+                len(rest.split()),
+                joins_left=joins_left,
                 joins_right=not follows.isspace() and follows not in MARKS,
-                has_mark=follows in MARKS,
+                has_mark=follows in MARKS or (joins_left and text[begin - 1] not in MARKS),
             )
         )
-        rest = rest.rstrip() if follows in MARKS else f"{rest} "
+        rest += "" if follows in MARKS else " "
     rest = " ".join((rest + text[end:]).split())
     if not any(map(str.isalpha, ADDRESS.sub("", rest))):
         return "", [Segment(indentation + text, 0)] if text else []
-    return rest, segments
+    return rest, _paired(segments)
+
+
+def _paired(segments: Sequence[Segment]) -> list[Segment]:
+    """The `segments`, of which those that close another know it."""
+    paired: list[Segment] = []
+    waiting: dict[str, list[int]] = {}  # places of what is open, by what closes it
+    for place, each in enumerate(segments):
+        opened = waiting.get(each.text.lstrip(MARKS))
+        if opened:
+            opening = opened.pop()
+            for closing in _closings(paired[opening].text):
+                waiting[closing] = [i for i in waiting[closing] if i < opening]
+            paired.append(replace(each, opening=opening))
+        else:
+            for closing in _closings(each.text):
+                waiting.setdefault(closing, []).append(place)
+            paired.append(each)
+    return paired
+
+
+def _closings(text: str) -> list[str]:
+    """What may close `text`, if that is an opening mark or tag."""
+    tag = re.match(r"<(\w+)", text)
+    if tag and not text.endswith("/>"):
+        return [f"</{tag[1]}>"]
+    return [closing for opening, closing in PAIRS if opening == text]
 
 
 def _spans(text: str, learnt: Learnt) -> Iterator[tuple[int, int]]:
@@ -208,14 +247,14 @@ def _is_within(text: str, opening: str, closing: str) -> bool:
     return bool(inner.strip()) and opening not in inner and closing not in inner
 
 
-def put_back(translation: str, segments: Sequence[Segment], place_of: Callable[[int], int]) -> str:
-    """`translation` with `segments`, each after as many words as `place_of` its place says."""
+def put_back(translation: str, segments: Sequence[Segment], places: Sequence[int]) -> str:
+    """`translation` with `segments`, each after so many of its words."""
     words = translation.split()
     found = ""
     done = 0
     joins = True  # the next word joins what is before it
-    for each in segments:
-        place = max(done, place_of(each.place))
+    for each, wanted in zip(segments, places, strict=True):
+        place = max(done, wanted)
         if place > done:
             found += ("" if joins else " ") + " ".join(words[done:place])
             joins = False

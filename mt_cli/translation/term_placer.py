@@ -23,6 +23,9 @@ from mt_cli.translation.engine import CrossAttention, Engine
 from mt_cli.translation.glossary import Glossary, Term
 from mt_cli.translation.reading import Part
 
+MAX_PLACED = 20
+"""Terms placed in a part; each takes a search of what follows it."""
+
 
 @dataclass
 class Draft:
@@ -53,7 +56,10 @@ class Draft:
 
 
 class TermPlacer:
-    """Searches anew where a translation lacks a term of its source."""
+    """Searches anew where a translation lacks a term of its source.
+
+    docs/lab/decoding.md has an example of each rule, and what goes wrong without it.
+    """
 
     def __init__(self, glossary: Glossary, engine: Engine, tokenizers: Tokenizers) -> None:
         self._glossary = glossary
@@ -74,14 +80,16 @@ class TermPlacer:
         """The `hyps` of `parts`, or others whose best has the terms that were missing.
 
         A term is placed as often as the source has it; it is still missing if the vocabulary or the
-        longest translation have no room for it.
+        longest translation have no room for it, or after `MAX_PLACED`.
         """
         drafts = []
         for part, of_part in zip(parts, hyps, strict=True):
             terms = self._glossary.terms_in(part.text)
             drafts.append(Draft(part, of_part, part.prefix, terms, [*terms]))
         todo = self._lacking(drafts)
-        while todo:
+        for _ in range(MAX_PLACED):
+            if not todo:
+                break
             sources = [draft.part.ids for draft in todo]
             attentions = self._engine.attentions(sources, [draft.ids for draft in todo])
             for draft, weights in zip(todo, attentions, strict=True):
@@ -107,15 +115,15 @@ class TermPlacer:
         """Let `draft` begin with what it has up to the first missing term, and with that."""
         found = []
         for term in draft.missing:
-            begin, replaced = self._place(term, draft, weights)
+            begin, replaced = self._find_place(term, draft, weights)
             (text,) = self._tokenizers.tgt.decode([replaced])
             # Of a term that the line has twice, one may stand there already.
             found.append((term.count_in(text) > 0, begin, replaced, term))
         _, begin, draft.replaced, term = min(found, key=lambda each: each[:2])
         draft.terms.remove(term)
-        draft.prefix = self._placed(term, draft, draft.ids[:begin]) or draft.prefix
+        draft.prefix = self._with_term(term, draft, draft.ids[:begin]) or draft.prefix
 
-    def _place(self, term: Term, draft: Draft, weights: CrossAttention) -> tuple[int, Ids]:
+    def _find_place(self, term: Term, draft: Draft, weights: CrossAttention) -> tuple[int, Ids]:
         """The place of `term` after the prefix of `draft`, and the words whose place it takes.
 
         They are the word that attends most to the term, and those near it that attend most to its
@@ -142,7 +150,7 @@ class TermPlacer:
         end = [*words, len(ids)][last + 1]
         return words[first], ids[words[first] : end] if is_translation else ()
 
-    def _placed(self, term: Term, draft: Draft, before: Ids) -> Ids:
+    def _with_term(self, term: Term, draft: Draft, before: Ids) -> Ids:
         """`before` and the likeliest translation of `term`; nothing if none is possible.
 
         A sentence begins with a capital, if the vocabulary has the word with one; names, such as

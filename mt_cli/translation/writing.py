@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import chain, pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mt_cli.decoding import Hyp
 from mt_cli.text import UNK_ID
@@ -177,20 +178,46 @@ def _with_segments(
     src_words = np.cumsum([tokenizers.src.begins_word(i) for i in src_ids])  # from 1
     tgt_ids = list(chain.from_iterable(hyp.ids for hyp in hyps))
     begins = [t for t, i in enumerate(tgt_ids) if t and tokenizers.tgt.begins_word(i)]
+    ends = np.array([0, *begins, len(tgt_ids)])  # of as many words, in tokens
     num_words = len(whole.text.split())
     attended = src_words[[src for src, _ in whole.alignment]]
+
+    def num_inside(begin: int, end: int) -> NDArray[np.intp]:
+        """Of the first 0, 1 … words, the tokens that attend to source words from `begin`."""
+        is_inside = (attended > begin) & (attended <= end)
+        return np.concatenate(([0], is_inside.cumsum()))[ends]
 
     def place_of(place: int) -> int:
         """After how many words of the translation stands what follows `place` source words."""
         if place == 0 or place >= len(line.text.split()):
             return min(place, 1) * num_words
-        is_before = attended <= place
-        crossing = []
-        for t in (0, *begins, len(tgt_ids)):
-            crossing.append(int((~is_before[:t]).sum() + is_before[t:].sum()))
-        return min(int(np.argmin(crossing)), num_words)
+        num_before = num_inside(0, place)
+        crossing = ends - num_before + num_before[-1] - num_before
+        return min(int(crossing.argmin()), num_words)
 
-    return put_back(whole.text, line.segments, place_of)
+    places = [place_of(each.place) for each in line.segments]
+    for i, each in enumerate(line.segments):
+        if each.opening is not None:
+            inside = num_inside(line.segments[each.opening].place, each.place)
+            first, places[i] = _around(inside, ends, default=places[each.opening])
+            places[each.opening] = first
+    return put_back(whole.text, line.segments, places)
+
+
+def _around(
+    num_inside: NDArray[np.intp], ends: NDArray[np.intp], *, default: int
+) -> tuple[int, int]:
+    """The words, from one up to another, with most tokens of what is inside and fewest others.
+
+    Both arrays count tokens of the first 0, 1 … words. It is the word at `default` if nothing is
+    inside.
+    """
+    if not num_inside[-1]:
+        default = min(default, len(ends) - 2)
+        return default, default + 1
+    gains = 2 * num_inside - ends
+    last = int((gains[1:] - np.minimum.accumulate(gains[:-1])).argmax()) + 1
+    return int(gains[:last].argmin()), last
 
 
 def _is_parted(line: Line) -> bool:
