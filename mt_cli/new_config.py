@@ -32,8 +32,9 @@ from mt_cli.data.corpora import (
 )
 from mt_cli.data.held_out import EMPTY, REPEATED, cut_off
 from mt_cli.data.prepare import warn_of_leaks
-from mt_cli.data.readers import named_kind, tmx_languages, without_packing
 from mt_cli.data.scan import text_options
+from mt_cli.data.text_files import named_kind, without_packing
+from mt_cli.data.tmx import tmx_languages
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import (
     built_beside,
@@ -44,7 +45,7 @@ from mt_cli.machine.files import (
     write_atomically,
 )
 from mt_cli.machine.terminal import visible
-from mt_cli.runs.run import open_run, run_with_tokenizer
+from mt_cli.runs.opening import open_run, run_with_tokenizer
 from mt_cli.text.language import language_named, likely_language
 from mt_cli.text.normalize import decode_line, normalize
 from mt_cli.text.tokenizers import Tokenizers, learn_tokenizers, sampled

@@ -268,7 +268,7 @@ class Row:
 def classic_decoding(row: Row, args: argparse.Namespace) -> Translate:
     """As tutorials do it: file order, and the whole prefix computed anew for every token."""
     from mt_cli.machine.device import set_up_process
-    from mt_cli.runs.run import open_run
+    from mt_cli.runs.opening import open_run
 
     set_up_process(threads=args.threads)
     run = open_run(row.model)

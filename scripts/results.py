@@ -17,7 +17,8 @@ from mt_cli.config.load import load_config
 from mt_cli.errors import DataError, MtCliError, UsageError
 from mt_cli.evaluation.kept import SPLIT, WEIGHTS
 from mt_cli.machine.files import check_hashes, parsed, read_json
-from mt_cli.runs.run import ENVIRONMENT, SCORES, STATUS, Run, open_run
+from mt_cli.runs.opening import open_run
+from mt_cli.runs.run import ENVIRONMENT, SCORES, STATUS, Run
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = Path("docs", "lab", "records.md")

@@ -15,7 +15,8 @@ from mt_cli.evaluation.evaluate import EvalChoice, System
 from mt_cli.machine.files import sha256_bytes
 from mt_cli.model.numpy_model import num_parameters
 from mt_cli.runs.metrics import read_metrics
-from mt_cli.runs.run import STATUS, open_run
+from mt_cli.runs.opening import open_run
+from mt_cli.runs.run import STATUS
 from mt_cli.translation.options import DecodingOptions
 from mt_cli.translation.result import unlike_training
 

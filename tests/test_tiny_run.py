@@ -7,7 +7,7 @@ from trained import ended, records, steps_of
 from workspace import TINY_RUN, Workspace, train_tiny_run
 
 from mt_cli.data.prepared import open_prepared
-from mt_cli.runs.run import open_run
+from mt_cli.runs.opening import open_run
 from mt_cli.text import BOS_ID, EOS_ID
 
 AGAIN = "the format has changed: .venv/bin/python tests/workspace.py"

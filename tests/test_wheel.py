@@ -48,7 +48,7 @@ COMMANDS = """
 import shlex, sys
 from typer.testing import CliRunner
 from mt_cli.cli.app import app
-from mt_cli.runs import run
+from mt_cli.runs import opening as run
 
 assert not hasattr(run.os, "fork")
 for line in sys.stdin:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from mt_cli.cli.app import app
-from mt_cli.runs import run as runs
+from mt_cli.runs import opening as runs
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "data" / "sample"

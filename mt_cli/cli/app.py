@@ -26,16 +26,8 @@ from mt_cli import __version__
 from mt_cli.cli.flags import FlagTable, parameters_of, setting_parameter, settings_given
 from mt_cli.config.load import explain
 from mt_cli.errors import MtCliError, ResourceError, StoppedError, UsageError
-from mt_cli.machine.process import (
-    HANGUP,
-    SHORTAGE_HINTS,
-    TERMINATING,
-    bound_spinning,
-    gpu_failure,
-    leave,
-    reason_of,
-    shortage,
-)
+from mt_cli.machine.failures import SHORTAGE_HINTS, gpu_failure, reason_of, shortage
+from mt_cli.machine.process import HANGUP, TERMINATING, bound_spinning, leave
 from mt_cli.machine.terminal import (
     is_terminal,
     print_lines,

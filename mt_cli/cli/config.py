@@ -110,7 +110,7 @@ def _splits(
     columns: str | None,
 ) -> dict[str, FilesConfig]:
     """The files of each split that the flags name."""
-    from mt_cli.data.readers import named_kind
+    from mt_cli.data.text_files import named_kind
 
     sides: dict[str, tuple[Files, Files]] = {}
     for name, pairs in (("train", train), ("val", val), ("test", test)):

@@ -1,7 +1,7 @@
 """`mt-cli evaluate`, `compare` and `score`."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Annotated
@@ -34,8 +34,9 @@ from mt_cli.machine.terminal import (
 )
 
 if TYPE_CHECKING:
-    from mt_cli.evaluation.compare import Comparison, Contrast, GroupComparison, MetricTest
+    from mt_cli.evaluation.compare import Comparison, Contrast, GroupComparison
     from mt_cli.evaluation.evaluate import TestSetResult
+    from mt_cli.evaluation.significance import MetricTest
 
 
 @command(
@@ -64,7 +65,7 @@ def evaluate(
     interval.
     """
     options = decoding_options(settings, checkpoint)
-    from mt_cli.runs.run import check_is_there
+    from mt_cli.runs.opening import check_is_there
 
     for run in runs:
         check_is_there(run)
@@ -161,7 +162,7 @@ def compare(
         raise UsageError("--examples shows sentences of two systems; --with compares trainings")
     options = decoding_options(settings, checkpoint)
     choice = test_set_choice(split, src, ref, data, noise)
-    from mt_cli.runs.run import check_is_there, seed_groups
+    from mt_cli.runs.opening import check_is_there
 
     for path in (*systems, *(others or ())):
         if not path.exists() and (ref or not path.parent.is_dir()):
@@ -182,20 +183,16 @@ def compare(
     for comparison in comparisons.values():
         for system in comparison.systems:
             parts.append("\n".join(_details(comparison, system, examples=num_examples)))
-    tables = []
-    for comparison in comparisons.values():
-        groups = seed_groups([contrast.recipe for contrast in comparison.systems])
-        tables.append(_systems_table(comparison, groups))
+    tables = list(map(_systems_table, comparisons.values()))
     print_table(tables, "\n\n".join(parts), {"splits": comparisons}, form=form, as_json=as_json)
 
 
-def _systems_table(comparison: "Comparison", groups: "Sequence[Sequence[int]]") -> Table:
-    """A row for the baseline, and one for each of the `groups` of the systems."""
+def _systems_table(comparison: "Comparison") -> Table:
+    """A row for the baseline, and one for each group of systems."""
     first = comparison.systems[0].tests
     baseline = [Score(test.baseline.score, test.baseline.half_width) for test in first]
     rows: list[tuple[Cell, ...]] = [(comparison.test_set, comparison.baseline, 1, *baseline)]
-    for places in groups:
-        group = [comparison.systems[place] for place in places]
+    for group in comparison.groups:
         name = joint_name([contrast.name for contrast in group])
         scores = []
         for tests in zip(*(contrast.tests for contrast in group), strict=True):
@@ -327,8 +324,8 @@ def score(
     Natural logarithms, line by line.
     """
     options = decoding_options(settings, checkpoint)
-    from mt_cli.data.readers import check_aligned
-    from mt_cli.runs.run import open_models
+    from mt_cli.data.text_files import check_aligned
+    from mt_cli.runs.opening import open_models
     from mt_cli.translation.numpy_engine import load_engine
     from mt_cli.translation.scorer import score_pairs
     from mt_cli.translation.streams import LINES_TOGETHER, line_chunks, open_source

@@ -71,7 +71,7 @@ def inspect(
     """Show a run, or a sentence inside its model."""
     if attention is None and (attention_of, layer, head) != ("cross", None, "mean"):
         raise UsageError("--attention-of, --layer and --head are options of --attention FILE")
-    from mt_cli.runs.run import check_is_there
+    from mt_cli.runs.opening import check_is_there
 
     check_is_there(run)
     from mt_cli.look.inspect import describe_run, facts_as_text, shapes_as_text

@@ -70,7 +70,7 @@ def prepare(
     from mt_cli.data.corpora import MadeFiles, changed_files
     from mt_cli.data.prepare import prepare_corpus
     from mt_cli.data.shards import Shard, appended_shard, first_tokenizers, join_shards
-    from mt_cli.runs.run import run_with_tokenizer, runs_trained_on
+    from mt_cli.runs.opening import run_with_tokenizer, runs_trained_on
 
     if append and (shard or join or sources or offline or force):
         raise UsageError("--append takes no --shard, --join, --from, --offline, --force")

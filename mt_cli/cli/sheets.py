@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from mt_cli.cli.tables import safe_cell
-from mt_cli.data.readers import column_number, table_rows
+from mt_cli.data.tables import column_number, table_rows
 from mt_cli.errors import UsageError
 from mt_cli.text.normalize import decode_line
 from mt_cli.translation.result import WARNINGS, Translation

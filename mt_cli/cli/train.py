@@ -84,7 +84,7 @@ def train(
     time_limit_s = None if time_limit is None else parse_duration(time_limit)
     loaded = load_config(config, settings)
     from mt_cli.data.prepared import SHARD, shards_in
-    from mt_cli.runs.run import STATUS, open_run
+    from mt_cli.runs.opening import open_run
     from mt_cli.training.train import train_run
 
     own_run = config.parent if config.name == RUN_CONFIG else config
@@ -123,7 +123,7 @@ def train(
         raise StoppedError(f"{error}: {again}", signal_number=error.signal_number) from error
     if trained is None:
         return  # of several processes, only the first reports
-    document = {"folder": trained.folder, **trained.read_facts(STATUS)}
+    document = {"folder": trained.folder, **trained.status()}
     if document["state"] == "time_limit":
         log.info("to go on: %s", again)
     else:

@@ -113,7 +113,7 @@ def translate(
             "--with-alignment"
         )
     from mt_cli.cli.sheets import Sheet, SourceTable
-    from mt_cli.runs.run import check_is_there, models_named, open_models
+    from mt_cli.runs.opening import check_is_there, models_named, open_models
 
     folders = models_named(runs or [])
     for folder in folders:

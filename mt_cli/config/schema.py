@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from mt_cli.config.pinned import as_corpora, parallel_splits, pinned_problems, terms_of
+from mt_cli.config.pinned_corpora import as_corpora, parallel_splits, pinned_problems, terms_of
 
 TRAIN = "train"
 VAL = "val"

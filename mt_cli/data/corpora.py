@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mt_cli.config.load import shipped
-from mt_cli.config.pinned import PINNED, PinnedText, pinned_text
+from mt_cli.config.pinned_corpora import PINNED, PinnedText, pinned_text
 from mt_cli.config.schema import (
     MORE,
     SIDES,
@@ -20,14 +20,10 @@ from mt_cli.config.schema import (
     Side,
 )
 from mt_cli.data.fetch import PINS, found_in, missing_in, pinned_names, pinned_paths
-from mt_cli.data.readers import (
-    kind_of,
-    named_kind,
-    record_texts,
-    table_cells,
-    text_lines,
-    tmx_texts,
-)
+from mt_cli.data.records import record_texts
+from mt_cli.data.tables import table_cells
+from mt_cli.data.text_files import kind_of, named_kind, text_lines
+from mt_cli.data.tmx import tmx_texts
 from mt_cli.errors import ConfigError, DataError, UsageError
 from mt_cli.machine.files import sha256_file
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
-from mt_cli.config.pinned import PINNED, PinnedText
-from mt_cli.data.readers import DAMAGE, unpacked
+from mt_cli.config.pinned_corpora import PINNED, PinnedText
+from mt_cli.data.text_files import DAMAGE, unpacked
 from mt_cli.errors import ConfigError, DataError, ResourceError
 from mt_cli.machine.files import (
     damage_named,

@@ -50,7 +50,6 @@ from mt_cli.data.prepared import (
     open_prepared,
     shards_in,
 )
-from mt_cli.data.readers import PACKED_ENDINGS
 from mt_cli.data.scan import (
     REASONS,
     SplitStatistics,
@@ -61,6 +60,7 @@ from mt_cli.data.scan import (
     text_options,
 )
 from mt_cli.data.shards import Beginnings, Shard, warn_of_unprepared
+from mt_cli.data.text_files import PACKED_ENDINGS
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import (
     MANIFEST,
@@ -73,7 +73,8 @@ from mt_cli.machine.files import (
     write_atomically,
     write_json,
 )
-from mt_cli.machine.process import ordered_map, usable_cores
+from mt_cli.machine.process import usable_cores
+from mt_cli.machine.workers import ordered_map
 from mt_cli.text.normalize import gist, hash_texts, strip_line_end
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers, learn_tokenizers
 

@@ -47,8 +47,8 @@ from mt_cli.machine.files import (
     recover,
     sha256_bytes,
 )
-from mt_cli.machine.process import allow_files
 from mt_cli.machine.terminal import table_text
+from mt_cli.machine.workers import allow_files
 from mt_cli.text.normalize import decode_line
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers
 

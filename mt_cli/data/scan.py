@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from mt_cli.config.schema import DataConfig, FilterConfig
 from mt_cli.data.corpora import PairSource, RawPair, is_trained_on
 from mt_cli.errors import DataError
-from mt_cli.machine.process import ordered_map
 from mt_cli.machine.terminal import progress_shown
+from mt_cli.machine.workers import ordered_map
 from mt_cli.text.language import other_language
 from mt_cli.text.normalize import Hashes, decode_line, gist, hash_texts, is_valid_utf8, normalize
 from mt_cli.text.sentences import split_sentences

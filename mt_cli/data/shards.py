@@ -46,7 +46,7 @@ from mt_cli.machine.files import (
     sha256_json,
     write_atomically,
 )
-from mt_cli.machine.process import allow_files
+from mt_cli.machine.workers import allow_files
 from mt_cli.text.normalize import Hashes
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers
 

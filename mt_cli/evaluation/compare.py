@@ -4,118 +4,36 @@ Paired tests over sentences, and over trainings.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from os import PathLike
 from pathlib import Path
-from statistics import mean, stdev
-from typing import Any, Literal, TypedDict, cast
+from typing import TypedDict
 
-import numpy as np
-from numpy.typing import NDArray
-from sacrebleu.metrics.base import Metric, Signature
-from sacrebleu.significance import PairedTest, Result
-
-from mt_cli.data.readers import check_aligned, check_is_lines, read_text, scored_lines
+from mt_cli.data.text_files import check_aligned, check_is_lines, read_text, scored_lines
 from mt_cli.errors import UsageError
 from mt_cli.evaluation.evaluate import EvalChoice, EvalSet, System
 from mt_cli.evaluation.scoring import (
     MAX_RESAMPLED,
-    METRIC_NAMES,
     RESAMPLES,
-    MetricName,
-    bleu_tokenizer,
-    make_metrics,
     sentence_chrf,
     symptoms,
 )
-from mt_cli.runs.run import Recipe, Run, open_model
+from mt_cli.evaluation.significance import (
+    TRIALS,
+    GroupTest,
+    MetricTest,
+    Outcome,
+    group_tests,
+    outcome_of,
+    paired_tests,
+)
+from mt_cli.runs.opening import open_model
+from mt_cli.runs.run import Recipe, Run, seed_groups
 from mt_cli.text.language import base_language
 from mt_cli.translation.options import DecodingOptions
 
 log = logging.getLogger(__name__)
-TRIALS = 10_000
-"""Of the approximate randomization: sacreBLEU's own number."""
-SEED = 12345
-"""Of the approximate randomization: sacreBLEU's own."""
-ROUNDING = 1e-9
-"""Differences this close are equal."""
-ALPHA = 0.05
-"""A difference is shown if chance makes one as large less often than this."""
-Outcome = Literal["better", "worse", "unclear", "identical"]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A system's score, and the mean and half width of its 95 % bootstrap interval."""
-
-    score: float
-    mean: float
-    half_width: float
-
-    @classmethod
-    def of(cls, result: Result) -> "Estimate":
-        """What sacreBLEU found."""
-        return cls(float(result.score), float(result.mean or 0), float(result.ci or 0))
-
-
-@dataclass(frozen=True)
-class MetricTest:
-    """A system against the baseline, by one metric."""
-
-    metric: MetricName
-    baseline: Estimate
-    system: Estimate
-    difference: float
-    """The system's score less the baseline's."""
-    bootstrap_p: float | None
-    """By paired bootstrap (Koehn 2004); None where the scores are equal."""
-    randomization_p: float | None
-    """By paired randomization (Riezler and Maxwell 2005); none as above."""
-    bootstrap_signature: str
-    randomization_signature: str
-
-    @property
-    def outcome(self) -> Literal["better", "worse"]:
-        """Which score the system has; less TER is better."""
-        return "better" if (self.difference < 0) == (self.metric == "TER") else "worse"
-
-    @property
-    def is_significant(self) -> bool:
-        """Whether the randomization test shows a difference."""
-        return self.randomization_p is not None and self.randomization_p < ALPHA
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The scores of several trainings of one system."""
-
-    scores: list[float]
-    mean: float
-    deviation: float
-    """Their standard deviation, of a sample."""
-
-
-@dataclass(frozen=True)
-class GroupTest:
-    """Several trainings of a system against as many of the baseline, by one metric."""
-
-    metric: MetricName
-    baseline: Spread
-    system: Spread
-    difference: float
-    """Of the means."""
-    seeds_p: float
-    """How often the runs, dealt into two groups at random, differ as much: a permutation test."""
-    sentences_p: float
-    """By paired randomization of the sentences, of all runs at once."""
-    signature: str
-
-    @property
-    def is_significant(self) -> bool:
-        """Whether the test of the sentences shows a difference."""
-        return bool(self.sentences_p < ALPHA)
 
 
 class Change(TypedDict):
@@ -162,6 +80,12 @@ class Comparison:
     trials: int
     systems: list[Contrast]
     """One for each system but the first, in their order."""
+
+    @property
+    def groups(self) -> list[list[Contrast]]:
+        """The systems; trainings that differ in their seed only are together."""
+        places = seed_groups([each.recipe for each in self.systems])
+        return [[self.systems[place] for place in group] for group in places]
 
 
 @dataclass(frozen=True)
@@ -348,190 +272,3 @@ def _read_hyps(path: Path, test_set: EvalSet) -> list[str]:
 
 
 # Tests
-
-
-def paired_tests(
-    baseline: Sequence[str],
-    systems: Sequence[Sequence[str]],
-    refs: Sequence[Sequence[str]],
-    *,
-    lang: str = "",
-    lowercase: bool = False,
-    resamples: int = RESAMPLES,
-    trials: int = TRIALS,
-) -> list[tuple[MetricTest, ...]]:
-    """BLEU, chrF2 and TER of each of `systems` against `baseline`; `lang` is as in `score`.
-
-    Each of `refs` has a reference for each line.
-
-    The bootstrap is sacreBLEU's. Its randomization leaves out differences that are as large as the
-    one that was found, and so makes too much of few sentences; `Randomization` is ours.
-    """
-    named: list[tuple[str, Sequence[str]]] = [("0", baseline)]
-    named += [(str(i), hyps) for i, hyps in enumerate(systems, 1)]
-    metrics = _metrics(refs, lang, lowercase)
-    by_name = cast("Mapping[str, Metric]", metrics)
-    bootstrap = PairedTest(
-        named, by_name, list(map(list, refs)), test_type="bs", n_samples=resamples
-    )
-    signatures, results = cast("tuple[dict[str, Signature], dict[str, list[Any]]]", bootstrap())
-    tests = []
-    for number, hyps in enumerate(systems, 1):
-        of_system = []
-        for name in METRIC_NAMES:
-            before = Estimate.of(results[name][0])
-            after = Estimate.of(results[name][number])
-            randomization = Randomization(metrics[name], [baseline], [hyps], refs)
-            has_difference = before.score != after.score  # otherwise nothing is left to test
-            of_system.append(
-                MetricTest(
-                    metric=name,
-                    baseline=before,
-                    system=after,
-                    difference=after.score - before.score,
-                    bootstrap_p=float(results[name][number].p_value) if has_difference else None,
-                    randomization_p=randomization.p(trials=trials) if has_difference else None,
-                    bootstrap_signature=signatures[name].format(),
-                    randomization_signature=randomization.signature(trials=trials),
-                )
-            )
-        tests.append(tuple(of_system))
-    return tests
-
-
-def _metrics(refs: Sequence[Sequence[str]], lang: str, lowercase: bool) -> dict[MetricName, Metric]:
-    bleu, chrf, ter = make_metrics(bleu_tokenizer(refs[0], lang), lowercase)
-    return {"BLEU": bleu, "chrF2": chrf, "TER": ter}
-
-
-class Randomization:
-    """Paired randomization (Riezler and Maxwell 2005) of one or several runs of two systems.
-
-    If the systems do not differ, each sentence's translations might as well be swapped between
-    them, all runs' at once. How often is the difference of the mean scores then as large as the one
-    that was found? Where few sentences differ, all ways to swap are counted, otherwise a sample.
-    Letters: R runs, L lines, S sufficient statistics, W ways to swap.
-    """
-
-    def __init__(
-        self,
-        metric: Metric,
-        baseline: Sequence[Sequence[str]],
-        system: Sequence[Sequence[str]],
-        refs: Sequence[Sequence[str]],
-    ) -> None:
-        """`baseline` and `system` have the translations of as many runs each."""
-        self._metric = metric
-        before = _statistics(metric, baseline, refs)  # (R, L, S)
-        after = _statistics(metric, system, refs)
-        differs = (before != after).any(axis=(0, 2))  # (L,)
-        self.num_differing = int(differs.sum())
-        """Lines whose statistics differ."""
-        self._before = before[:, differs]
-        self._after = after[:, differs]
-        self._same = before[:, ~differs].sum(1)  # (R, S): of all other lines
-        self._found = abs(self._difference(np.zeros(self.num_differing, bool)))
-
-    def p(self, *, trials: int) -> float:
-        """The share of the ways to swap in which the difference is at least as large."""
-        is_exact = self._is_exact(trials)
-        if is_exact:
-            ways = np.arange(2**self.num_differing)[:, None] >> np.arange(self.num_differing) & 1
-        else:
-            rng = np.random.default_rng(SEED)
-            ways = rng.integers(2, size=(trials, self.num_differing))
-        differences = [abs(self._difference(way)) for way in ways.astype(bool)]
-        num_as_large = sum(each >= self._found - ROUNDING for each in differences)
-        # A sample is taken to hold the difference that was found, too.
-        return num_as_large / len(ways) if is_exact else (num_as_large + 1) / (trials + 1)
-
-    def signature(self, *, trials: int) -> str:
-        """SacreBLEU's signature of the metric, with how the ways to swap were chosen."""
-        signature = self._metric.get_signature()
-        signature.update("ar", "exact" if self._is_exact(trials) else trials)
-        signature.update("seed", SEED)
-        return str(signature.format())
-
-    def _is_exact(self, trials: int) -> bool:
-        return 2**self.num_differing <= trials
-
-    def _difference(self, is_swapped: NDArray[np.bool_]) -> float:
-        """The system's mean score less the baseline's, after lines are swapped as `is_swapped`."""
-        chosen = is_swapped[:, None]
-        before = self._same + np.where(chosen, self._after, self._before).sum(1)  # (R, S)
-        after = self._same + np.where(chosen, self._before, self._after).sum(1)
-        return self._mean_score(after) - self._mean_score(before)
-
-    def _mean_score(self, of_runs: NDArray[np.float64]) -> float:
-        scores = [self._metric._compute_score_from_stats(each).score for each in of_runs]
-        return sum(scores) / len(scores)
-
-
-def _statistics(
-    metric: Metric, runs: Sequence[Sequence[str]], refs: Sequence[Sequence[str]]
-) -> NDArray[np.float64]:
-    """The sufficient statistics of each line of each run, (R, L, S)."""
-    of_lines = list(map(list, refs))
-    return np.array(
-        [metric._extract_corpus_statistics(list(hyps), of_lines) for hyps in runs], np.float64
-    )
-
-
-def group_tests(
-    baseline: Sequence[Sequence[str]],
-    system: Sequence[Sequence[str]],
-    refs: Sequence[Sequence[str]],
-    *,
-    lang: str = "",
-    lowercase: bool = False,
-    trials: int = TRIALS,
-) -> tuple[GroupTest, ...]:
-    """BLEU, chrF2 and TER of the translations of several runs against those of as many others."""
-    tests = []
-    for name, metric in _metrics(refs, lang, lowercase).items():
-        scores = [
-            float(metric.corpus_score(list(hyps), list(map(list, refs))).score)
-            for hyps in (*baseline, *system)
-        ]
-        before = _spread(scores[: len(baseline)])
-        after = _spread(scores[len(baseline) :])
-        randomization = Randomization(metric, baseline, system, refs)
-        tests.append(
-            GroupTest(
-                metric=name,
-                baseline=before,
-                system=after,
-                difference=after.mean - before.mean,
-                seeds_p=permutation_p(before.scores, after.scores),
-                sentences_p=randomization.p(trials=trials),
-                signature=randomization.signature(trials=trials),
-            )
-        )
-    return tuple(tests)
-
-
-def _spread(scores: list[float]) -> Spread:
-    return Spread(scores, mean(scores), stdev(scores))
-
-
-def permutation_p(one: Sequence[float], other: Sequence[float]) -> float:
-    """How often the means differ as much when all scores are dealt into two such groups.
-
-    An exact permutation test (Fisher 1935).
-    """
-    scores = [*one, *other]
-    found = abs(mean(one) - mean(other))
-    num_as_large = 0
-    num_ways = 0
-    for places in combinations(range(len(scores)), len(one)):
-        first = [scores[i] for i in places]
-        second = [score for i, score in enumerate(scores) if i not in places]
-        num_as_large += abs(mean(first) - mean(second)) >= found - ROUNDING
-        num_ways += 1
-    return num_as_large / num_ways
-
-
-def outcome_of(tests: Sequence[MetricTest]) -> Outcome:
-    """What the `tests` of a system show, by BLEU."""
-    bleu = tests[0]
-    return bleu.outcome if bleu.is_significant else "unclear"

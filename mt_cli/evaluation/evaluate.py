@@ -14,13 +14,15 @@ from typing import get_args
 from mt_cli.config.schema import DataConfig, NoiseKind
 from mt_cli.data.corpora import find_corpus
 from mt_cli.data.noise import noisy_test_set
-from mt_cli.data.readers import check_aligned, check_is_lines, read_text, scored_lines
+from mt_cli.data.text_files import check_aligned, check_is_lines, read_text, scored_lines
 from mt_cli.errors import DataError, MtCliError, UsageError
-from mt_cli.evaluation.kept import SPLIT, WEIGHTS, write_card, write_evaluation
+from mt_cli.evaluation.kept import SPLIT, WEIGHTS, write_evaluation
+from mt_cli.evaluation.model_card import write_card
 from mt_cli.evaluation.scoring import Scores, score, symptoms
 from mt_cli.machine.files import MANIFEST, built_beside, locked, sha256_bytes, sha256_json
 from mt_cli.machine.terminal import progress_shown
-from mt_cli.runs.run import EVALUATIONS, Run, open_models, open_prepared_of
+from mt_cli.runs.opening import open_models, open_prepared_of
+from mt_cli.runs.run import EVALUATIONS, Run
 from mt_cli.text.normalize import decode_line
 from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.translation.glossary import Glossary

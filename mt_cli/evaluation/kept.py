@@ -1,28 +1,18 @@
 """Evaluations that are kept in a run folder, and what they say about a checkpoint."""
 
-import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from itertools import groupby
 from pathlib import Path
 
-from jinja2 import Environment, TemplateError
-
-from mt_cli.errors import MtCliError
 from mt_cli.machine.files import (
-    read_file,
     read_json,
     sha256_bytes,
     write_atomically,
     write_json,
 )
-from mt_cli.model.numpy_model import num_parameters
 from mt_cli.runs.checkpoint import checkpoint_name
 from mt_cli.runs.metrics import read_metrics
-from mt_cli.runs.run import ENVIRONMENT, SCORES, STATUS, Run
+from mt_cli.runs.run import SCORES, Run
 
 METRIC_KEYS = ("bleu", "chrf", "ter")
 WEIGHTS = "weights"
@@ -116,54 +106,3 @@ def validation_of(run: Run, checkpoint: str | None) -> Mapping[str, object]:
             weights = run.weights_sha256(checkpoint)
             return record if record.get(WEIGHTS, weights) == weights else {}
     return {}
-
-
-log = logging.getLogger(__name__)
-
-MARK = "mt-cli writes this when the run is trained or evaluated; without this line it stays."
-
-
-def write_card(run: Run) -> None:
-    """Describe `run` in its README.md, unless somebody has put one of their own there.
-
-    A failure is only a warning: training or evaluating must not fail for it.
-    """
-    path = run.folder / "README.md"
-    try:
-        if not path.exists() or read_file(path).startswith(f"---\n# {MARK}\n".encode()):
-            write_atomically(path, card(run).encode(errors="backslashreplace"))
-    except (MtCliError, OSError, TemplateError, TypeError, ValueError) as error:
-        log.warning("%s: left as it is: %s", path, error)
-
-
-def card(run: Run) -> str:
-    """The text, in Markdown: what is known about the best checkpoint, for readers."""
-    checkpoint = run.best_checkpoint
-    kept = kept_scores(run, checkpoint=checkpoint)
-    data = run.config.data
-    # The licence is known only for the bundled sample, where no other run has a part in it.
-    learnt_alone = run.manifest.init_from is None and not run.manifest.distil_from
-    is_sample = data.corpus == ("sample",) and not data.more and learnt_alone
-    return render_markdown(
-        files(__package__).joinpath("card.md"),
-        mark=MARK,
-        name=" ".join(run.folder.resolve().name.split()),
-        languages=dict.fromkeys((data.src_lang, data.tgt_lang)),
-        license="mit" if is_sample else None,
-        results=[(name, list(of)) for name, of in groupby(kept, key=lambda each: each.evaluation)],
-        kept=kept,
-        validation=validation_of(run, checkpoint),
-        checkpoint=checkpoint,
-        run=run,
-        num_parameters=num_parameters(run.parameter_shapes),
-        status=run.read_facts(STATUS),
-        environment=run.read_facts(ENVIRONMENT),
-    )
-
-
-def render_markdown(template: Traversable, **values: object) -> str:
-    """The Markdown that the file `template` makes of `values`."""
-    environment = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
-    environment.filters["json"] = json.dumps
-    environment.filters["code"] = lambda text: f"`{text}`".replace("|", r"\|")
-    return environment.from_string(template.read_text(encoding="utf-8")).render(values)

@@ -3,70 +3,42 @@
 The template of the exported README.md is export.md.
 """
 
-import json
 import logging
-import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-
 from mt_cli import __version__
-from mt_cli.config.load import RUN_CONFIG, dump_config
-from mt_cli.config.schema import VAL, ExportTarget, ModelConfig, Quantization
+from mt_cli.config.load import RUN_CONFIG
+from mt_cli.config.schema import VAL, ExportTarget, Quantization
 from mt_cli.errors import DataError, UsageError
-from mt_cli.evaluation.kept import WEIGHTS, render_markdown, write_card
+from mt_cli.evaluation.model_card import render_markdown, write_card
+from mt_cli.export.argos import check_fits_argos, pack_for_argos
+from mt_cli.export.ctranslate2_model import write_export
+from mt_cli.export.run_copy import RUN_QUANTIZATIONS, copy_run
 from mt_cli.machine.files import (
     MANIFEST,
-    MAX_TEXT_BYTES,
     built_beside,
     check_replaceable,
     has_files,
     locked,
-    read_file,
-    sha256_of_files,
     write_atomically,
-    write_json,
 )
 from mt_cli.machine.process import import_extra
-from mt_cli.model.model import TranslationModel
-from mt_cli.model.transformer import PositionalEncoding
-from mt_cli.runs.checkpoint import STATE, read_state, read_weights, save_checkpoint, weights_sha256
-from mt_cli.runs.metrics import read_metrics
+from mt_cli.runs.checkpoint import STATE
+from mt_cli.runs.opening import open_model, open_prepared_of, open_run
 from mt_cli.runs.run import (
     CHECKPOINTS,
-    ENVIRONMENT,
-    EVALUATIONS,
     EXPORTED_MODEL,
-    METRICS,
-    POINTERS,
-    SCORES,
-    STATUS,
-    CheckpointReference,
-    Run,
-    RunManifest,
-    open_model,
-    open_prepared_of,
-    open_run,
 )
-from mt_cli.text import BOS_ID, EOS_ID, SPECIALS, UNK_ID
-from mt_cli.text.language import language_name
-from mt_cli.text.subwords import normalizing_output
-from mt_cli.text.tokenizers import TOKENIZER_FOLDER
 from mt_cli.translation.ctranslate2_engine import MAX_SENTENCES
-from mt_cli.translation.options import NEVER_CHOSEN, DecodingOptions
+from mt_cli.translation.options import DecodingOptions
 from mt_cli.translation.translator import Translator
 
 if TYPE_CHECKING:
-    from ctranslate2.specs import TransformerSpec
-    from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
-    from ctranslate2.specs.common_spec import LayerNormSpec, LinearSpec
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +48,6 @@ FAITHFUL = 0.9
 OWN_FILES = (EXPORTED_MODEL, "config.json", "tokenizer/tokenizer.json")
 """Files that mark a folder as our export; any CTranslate2 model has the first two."""
 OWN_FILES_OF_COPY = (MANIFEST, RUN_CONFIG, "last.txt")
-RUN_QUANTIZATIONS = ("none", "float16")
-"""What the weights of a copied run can be stored as."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +109,7 @@ def export_run(
         if to == "run":
             copy_run(run, partial, checkpoint=name, has_halves=quantization == "float16")
         else:
-            _convert(run, partial, checkpoint=name, quantization=quantization)
+            write_export(run, partial, checkpoint=name, quantization=quantization)
         # Greedily, because of all searches that one alone is the same in both engines.
         precision = "fp32" if to == "run" else None
         search = {"beam_size": 1, "temperature": 0.0, "precision": precision}
@@ -186,240 +156,3 @@ def _check_request(
     )
     if any(folder.glob(f"{CHECKPOINTS}/*/{STATE}")):
         raise UsageError(f"{folder} holds the state of a training; name another")
-
-
-def _convert(run: Run, folder: Path, *, checkpoint: str, quantization: Quantization) -> None:
-    """Write `checkpoint` of `run` into `folder` as CTranslate2 loads it, and our own files."""
-    write_model(
-        folder,
-        run.load_model(checkpoint=checkpoint, backend="scratch"),
-        run.config.model,
-        src_tokens=run.tokenizers.src.entries,
-        tgt_tokens=run.tokenizers.tgt.entries,
-        quantization=quantization,
-    )
-    for name, data in run.tokenizers.to_files().items():
-        is_subwords = name.endswith(".model")
-        content = normalizing_output(data) if is_subwords else data
-        write_atomically(folder / TOKENIZER_FOLDER / name, content)
-    # The engine computes in what the weights are stored as.
-    decoding = run.config.decoding.model_copy(update={"precision": "fp32"})
-    config = run.config.model_copy(update={"decoding": decoding})
-    write_atomically(folder / RUN_CONFIG, dump_config(config).encode())
-    reference = CheckpointReference(
-        folder=str(run.folder),
-        checkpoint=checkpoint,
-        sha256=run.weights_sha256(checkpoint),
-        quantization=quantization,
-    )
-    manifest = RunManifest(
-        sha256=sha256_of_files(folder),
-        prepared=run.manifest.prepared,
-        exported_from=reference,
-        lengths=run.manifest.lengths,
-    )
-    write_json(folder / MANIFEST, manifest.model_dump(exclude_none=True))
-
-
-def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> None:
-    """Fill `folder` with what `run` and its `checkpoint` need, in 16 bits if it `has_halves`.
-
-    Kept: config, tokenizer, what training measured, and scores if the weights are the same to the
-    bit. Left out: other checkpoints, the optimizer's state, the log, and the texts of evaluations,
-    which belong to their corpus.
-
-    Raises:
-        DataError: a file of the run is damaged.
-        OSError: the folder cannot be written.
-    """
-    source = run.checkpoint_folder(checkpoint)
-    dtype = torch.float16 if has_halves else torch.float32
-    weights = read_weights(source, run.parameter_shapes)
-    weights = {name: tensor.to(dtype) for name, tensor in weights.items()}
-    state = read_state(source)
-    if state.best_step != state.step:  # it is all that there is, and so the best
-        state = replace(state, best_step=state.step, best_score=None)
-    save_checkpoint(folder / CHECKPOINTS / source.name, weights, state=state)
-    for pointer in POINTERS:
-        write_atomically(folder / f"{pointer}.txt", f"{source.name}\n".encode())
-    names = [MANIFEST, *run.manifest.sha256]
-    names += [name for name in (ENVIRONMENT, STATUS, METRICS) if (run.folder / name).exists()]
-    own = run.weights_sha256(source.name)
-    copied = weights_sha256(folder / CHECKPOINTS / source.name)
-    if own == copied:
-        names += [f"{EVALUATIONS}/{each.name}/{SCORES}" for each in run.kept_evaluations()]
-    for name in names:
-        write_atomically(folder / name, read_file(run.folder / name, max_bytes=MAX_TEXT_BYTES))
-    if own != copied and METRICS in names:
-        _mark_validation(run, folder / METRICS, step=state.step, weights=own)
-    if own != copied and STATUS in names:
-        write_json(folder / STATUS, {**run.read_facts(STATUS), "best_score": None})
-
-
-def _mark_validation(run: Run, path: Path, *, step: int, weights: str) -> None:
-    """Note in the copied metrics that the validation after `step` was of other `weights`."""
-    records = []
-    for record in read_metrics(run.metrics_path):
-        is_of_checkpoint = record["kind"] == "validation" and record["step"] == step
-        records.append({**record, WEIGHTS: weights} if is_of_checkpoint else record)
-    write_atomically(path, "".join(f"{json.dumps(each)}\n" for each in records).encode())
-
-
-NEVER_CHOSEN_BIAS = -1e4
-"""On the logits of ids that are ruled out: below any model's, and still a number in float16."""
-
-
-def write_model(
-    folder: Path,
-    model: TranslationModel,
-    config: ModelConfig,
-    *,
-    src_tokens: Sequence[str],
-    tgt_tokens: Sequence[str],
-    quantization: Quantization = "none",
-    ruled_out: Sequence[int] = (),
-) -> None:
-    """Write `model`, made after `config`, into `folder` as CTranslate2 loads it.
-
-    `src_tokens` and `tgt_tokens` name the entries of the vocabularies, by id. Target ids that are
-    `ruled_out` are never found, and their probability is shared out.
-    """
-    from ctranslate2.specs import TransformerSpec
-    from ctranslate2.specs.common_spec import Activation
-
-    spec = TransformerSpec.from_config(
-        (config.encoder_layers, config.decoder_layers),
-        config.num_heads,
-        # Only a pre-norm model is given final norms here. CTranslate2 runs them with either kind,
-        # so `stack.pre_norm` below says which it is.
-        pre_norm=True,
-        no_final_norm=not config.final_norm,
-        # Its GELU is the exact one, as ours is; GELUTanh approximates it.
-        activation={"relu": Activation.RELU, "gelu": Activation.GELU}[config.activation],
-        # Layer and heads (0 is the mean of all) whose attention it returns: see
-        # `Engine.cross_attention`.
-        alignment_layer=max(0, config.decoder_layers - 2),
-        alignment_heads=0,
-    )
-    _fill(spec, model, config)
-    spec.decoder.projection.bias[list(ruled_out)] = NEVER_CHOSEN_BIAS
-    spec.register_source_vocabulary(list(src_tokens))
-    spec.register_target_vocabulary(list(tgt_tokens))
-    spec.config.unk_token = SPECIALS[UNK_ID]
-    spec.config.bos_token = SPECIALS[BOS_ID]
-    spec.config.eos_token = SPECIALS[EOS_ID]
-    spec.config.decoder_start_token = SPECIALS[BOS_ID]
-    spec.config.add_source_eos = True
-    spec.validate()
-    spec.optimize(quantization=None if quantization == "none" else quantization)
-    spec.save(str(folder))
-
-
-def _fill(spec: "TransformerSpec", model: TranslationModel, config: ModelConfig) -> None:
-    # Copies of all, because quantizing changes them in place; fixed positions too, which no state
-    # has.
-    tensors = {
-        **model.state_dict(),
-        "src_positions.weight": model.src_positions.weight.detach(),
-        "tgt_positions.weight": model.tgt_positions.weight.detach(),
-    }
-    weights = {name: tensor.float().cpu().numpy().copy() for name, tensor in tensors.items()}
-
-    def fill_linear(linear: "LinearSpec", name: str) -> None:
-        linear.weight = weights[f"{name}.weight"]
-        linear.bias = weights[f"{name}.bias"]
-
-    def fill_norm(norm: "LayerNormSpec", name: str) -> None:
-        norm.gamma = weights[f"{name}.weight"]
-        norm.beta = weights[f"{name}.bias"]
-
-    def fill_attention(attention: "MultiHeadAttentionSpec", name: str) -> None:
-        """Self-attention has one projection for q, k and v; cross-attention has q's apart."""
-        *inputs, output = attention.linear
-        cuts = [config.d_model] if len(inputs) == 2 else []
-        matrices = np.split(weights[f"{name}.in_proj_weight"], cuts)
-        biases = np.split(weights[f"{name}.in_proj_bias"], cuts)
-        for linear, matrix, bias in zip(inputs, matrices, biases, strict=True):
-            linear.weight = matrix
-            linear.bias = bias
-        fill_linear(output, f"{name}.out_proj")
-
-    spec.encoder.embeddings[0].weight = weights["src_embedding.weight"]
-    spec.encoder.position_encodings.encodings = weights["src_positions.weight"]
-    spec.decoder.embeddings.weight = weights["tgt_embedding.weight"]
-    spec.decoder.position_encodings.encodings = weights["tgt_positions.weight"]
-    for stack, side in ((spec.encoder, "encoder"), (spec.decoder, "decoder")):
-        stack.pre_norm = config.norm == "pre"
-        stack.scale_embeddings = config.scale_embeddings
-        if config.final_norm:
-            fill_norm(stack.layer_norm, f"backend.{side}.norm")
-        for number, layer in enumerate(stack.layer):
-            name = f"backend.{side}.layers.{number}"
-            sublayers = [layer.self_attention]
-            fill_attention(layer.self_attention, f"{name}.self_attn")
-            if stack is spec.decoder:
-                sublayers.append(layer.attention)
-                fill_attention(layer.attention, f"{name}.multihead_attn")
-            sublayers.append(layer.ffn)
-            fill_linear(layer.ffn.linear_0, f"{name}.linear1")
-            fill_linear(layer.ffn.linear_1, f"{name}.linear2")
-            for place, sublayer in enumerate(sublayers, start=1):
-                fill_norm(sublayer.layer_norm, f"{name}.norm{place}")
-    output = spec.decoder.projection
-    output.weight = weights["output.weight"]
-    output.bias = weights.get("output.bias", np.zeros(len(output.weight), np.float32))
-
-
-CTRANSLATE2_MAX_INPUT = 1024
-"""Tokens of an input, unless it is told otherwise."""
-
-
-def check_fits_argos(run: Run) -> None:
-    """Refuse a `run` whose model Argos Translate cannot use.
-
-    It has one SentencePiece model for both sides, changes no letter and splits no sentence.
-    """
-    found = run.tokenizers
-    wanted = {
-        "tokenizer.kind bpe or unigram": found.kind != "spacy",
-        "tokenizer.joint true": found.joint,
-        "data.lowercase false": not found.options.lowercase,
-        "model.positions sinusoidal": run.config.model.positions == "sinusoidal",
-    }
-    if missing := [name for name, is_so in wanted.items() if not is_so]:
-        raise UsageError(f"{run.folder}: Argos Translate needs {', '.join(missing)}")
-
-
-def pack_for_argos(run: Run, folder: Path, *, checkpoint: str, quantization: Quantization) -> None:
-    """Write a package (a zip) of `checkpoint` into `folder`, where the run has been exported.
-
-    Argos Translate splits no long sentences and rules out no symbols, so its model has more
-    positions and does the second by itself.
-    """
-    model = run.load_model(checkpoint=checkpoint, backend="scratch")
-    max_len = max(CTRANSLATE2_MAX_INPUT, model.max_len)
-    positions = PositionalEncoding(max_len, run.config.model.d_model, is_learned=False)
-    model.src_positions = positions
-    model.tgt_positions = positions
-    options = run.tokenizers.options
-    metadata: dict[str, object] = {"package_version": "1.0", "argos_version": "1.11", "links": []}
-    for side, code in (("from", options.src_lang), ("to", options.tgt_lang)):
-        metadata |= {f"{side}_code": code, f"{side}_name": language_name(code)}
-    name = f"translate-{options.src_lang}_{options.tgt_lang}"
-    with (
-        TemporaryDirectory(dir=folder) as place,
-        zipfile.ZipFile(folder / f"{name}.argosmodel", "w", zipfile.ZIP_DEFLATED) as package,
-    ):
-        write_model(
-            Path(place),
-            model,
-            run.config.model,
-            src_tokens=run.tokenizers.src.entries,
-            tgt_tokens=run.tokenizers.tgt.entries,
-            quantization=quantization,
-            ruled_out=NEVER_CHOSEN,
-        )
-        package.writestr(f"{name}/metadata.json", json.dumps(metadata, indent=2))
-        package.write(folder / TOKENIZER_FOLDER / "joint.model", f"{name}/sentencepiece.model")
-        for path in sorted(Path(place).iterdir()):
-            package.write(path, f"{name}/model/{path.name}")

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import write_atomically
 from mt_cli.runs.metrics import number_in, read_metrics
-from mt_cli.runs.run import Recipe, Run, open_run, seed_groups
+from mt_cli.runs.opening import open_run
+from mt_cli.runs.run import Recipe, Run, seed_groups
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -24,16 +24,8 @@ from mt_cli.model.inside import ModuleShapes
 from mt_cli.model.numpy_model import Shape, num_parameters
 from mt_cli.runs.checkpoint import MODEL
 from mt_cli.runs.metrics import read_metrics
-from mt_cli.runs.run import (
-    ENVIRONMENT,
-    POINTERS,
-    SCORES,
-    STATUS,
-    Recipe,
-    Run,
-    open_run,
-    seed_groups,
-)
+from mt_cli.runs.opening import open_run
+from mt_cli.runs.run import ENVIRONMENT, POINTERS, SCORES, STATUS, Recipe, Run, seed_groups
 from mt_cli.text import SPECIALS
 from mt_cli.text.tokenizers import Tokenizer
 
@@ -75,7 +67,7 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Description:
     weights = {}
     if name is not None:
         weights[f"{name}/{MODEL}"] = run.weights_sha256(name)
-    status = run.read_facts(STATUS)
+    status = run.status()
     status.pop("best_score", None)  # the validation has it, with its signature
     scores: dict[str, object] = {}
     if validation := validation_of(run, name):
@@ -254,7 +246,7 @@ def summarize_runs(folder: Path, *, sort: str = "name") -> list[RunSummary]:
 
 
 def _summary(run: Run) -> RunSummary:
-    status = run.read_facts(STATUS)
+    status = run.status()
     checkpoint = run.best_checkpoint
     validation = validation_of(run, checkpoint)
     signatures = [str(validation["bleu_signature"])] if "bleu_signature" in validation else []

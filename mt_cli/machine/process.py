@@ -1,25 +1,17 @@
 """This process: its cores, signals, workers, and what it runs out of. Imports no torch."""
 
 import ctypes
-import errno
 import importlib
 import math
-import multiprocessing
 import os
-import re
 import signal
 import sys
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
 from types import FrameType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self
 
 from mt_cli.errors import ResourceError
 
@@ -178,160 +170,3 @@ def import_extra(module: str, *, extra: str, needed_by: str) -> Any:  # noqa: AN
 
 
 # What a process runs out of
-
-REASONS = {
-    errno.ENOSPC: "no space left on the disk; free some of it",
-    errno.EDQUOT: "no space left on the disk; free some of it",
-    errno.EEXIST: "a file stands where a folder is needed",
-    errno.ENOTDIR: "a file stands where a folder is needed",
-    errno.ENOSYS: "the system lacks what several processes need (/dev/shm); use --workers 1",
-}
-"""Clear words for what the system calls by misleading ones."""
-
-
-def reason_of(error: OSError) -> str:
-    """What the system says, in words."""
-    return REASONS.get(error.errno or 0, error.strerror or str(error))
-
-
-MEMORY = "out of memory"
-THREADS = "the system lets this process start no more threads"
-SHORTAGE_HINTS = {
-    MEMORY: "use smaller batches (--batch-size, training.tokens_per_batch) or a smaller model",
-    THREADS: "use fewer (OMP_NUM_THREADS=1), or raise the limit (ulimit -u, ulimit -v)",
-}
-WORDS = {
-    "can't allocate memory": MEMORY,
-    "cannot allocate memory": MEMORY,
-    "unable to allocate": MEMORY,
-    "bad_alloc": MEMORY,
-    "could not create a primitive": MEMORY,  # oneDNN
-    "cublas_status_alloc_failed": MEMORY,
-    "cublas_status_not_initialized": MEMORY,  # the first matrix product on a full GPU
-    "failed to map segment from shared object": MEMORY,
-    "out of memory": MEMORY,
-    "can't start new thread": THREADS,
-    "resource temporarily unavailable": THREADS,
-}
-"""What libraries say, in lower case, and what they mean."""
-
-
-def shortage(error: BaseException) -> str | None:
-    """What `error` says the machine lacks: `MEMORY` or `THREADS`; None if it is another error."""
-    if isinstance(error, MemoryError):
-        return MEMORY
-    if isinstance(error, OSError):
-        return {errno.ENOMEM: MEMORY, errno.EAGAIN: THREADS}.get(error.errno or 0)
-    if not isinstance(error, RuntimeError | ImportError | SystemError):
-        return None
-    said = str(error).lower()
-    return next((meaning for words, meaning in WORDS.items() if words in said), None)
-
-
-GPU_FAILURE = re.compile(
-    "(CUDA|HIP|cuDNN|cuBLAS|NCCL)( [a-z]+)* (error|failed)"
-    "|No (CUDA|HIP) GPUs|Found no NVIDIA driver|Unexpected error from cuda"
-)
-
-
-def gpu_failure(error: BaseException) -> str | None:
-    """What a GPU or its driver failed at, in one line; None if `error` is another error."""
-    said = str(error).strip()
-    if not isinstance(error, RuntimeError) or not GPU_FAILURE.match(said):
-        return None
-    return said.splitlines()[0].rstrip(".")
-
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-WAITING_PER_WORKER = 3
-"""Items submitted ahead. An executor's own map would read all items into memory at once."""
-
-
-def allow_files(number: int) -> None:
-    """Let this process have so many more files open at a time, as far as the system lets it."""
-    with suppress(ImportError):  # Windows has no such limit
-        import resource
-
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if soft != resource.RLIM_INFINITY:
-            wanted = soft + number if hard == resource.RLIM_INFINITY else min(soft + number, hard)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def ordered_map(
-    job: Callable[[Item], Result], items: Iterable[Item], *, workers: int
-) -> Iterator[Result]:
-    """Apply `job` to each item, in order; with one worker, in this process.
-
-    `job` is sent to each worker once: it must be picklable, and may be large.
-
-    Raises:
-        ResourceError: a worker died.
-    """
-    if workers == 1:
-        yield from map(job, items)
-        return
-    # Fork is unsafe if threads are running, and tokenizers and torch start some.
-    executor = ProcessPoolExecutor(
-        workers,
-        multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-        initargs=(job,),
-    )
-    waiting: deque[Future[Result]] = deque()
-    try:
-        for item in items:
-            # A worker that is just starting cannot handle interrupts.
-            with _interrupts_held():
-                waiting.append(cast("Future[Result]", executor.submit(_do_job, item)))
-            if len(waiting) >= workers * WAITING_PER_WORKER:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    except BrokenProcessPool as error:
-        raise ResourceError(
-            "a worker died, likely for lack of memory; use fewer with --workers"
-        ) from error
-    finally:
-        executor.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Delay Ctrl-C for this thread and the processes that it starts, where the system can."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-_job: Callable[..., object] | None = None  # set once in each worker process
-
-
-def _start_worker(job: Callable[..., object]) -> None:
-    global _job  # noqa: PLW0603
-    # Ctrl-C reaches every process of the group; only the parent handles it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    _job = job
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """End this process once the parent has ended; otherwise it would wait for items for ever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
-def _do_job(item: object) -> object:
-    assert _job is not None
-    return _job(item)

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from tqdm import tqdm
 
 from mt_cli.errors import ResourceError
-from mt_cli.machine.process import reason_of
+from mt_cli.machine.failures import reason_of
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,8 @@ from starlette.routing import Route
 
 from mt_cli import __version__
 from mt_cli.machine.terminal import visible
-from mt_cli.runs.run import Run, models_named, open_models
+from mt_cli.runs.opening import models_named, open_models
+from mt_cli.runs.run import Run
 from mt_cli.serving.batcher import Batcher, Wanted
 from mt_cli.serving.requests import (
     MAX_ALTERNATIVES,

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
-from mt_cli.data.readers import read_text, scored_lines
+from mt_cli.data.text_files import read_text, scored_lines
 from mt_cli.errors import DataError
 
 BODY_TIMEOUT_S = 20.0

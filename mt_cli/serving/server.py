@@ -19,7 +19,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mt_cli.errors import ResourceError
-from mt_cli.machine.process import HANGUP, TERMINATING, reason_of
+from mt_cli.machine.failures import reason_of
+from mt_cli.machine.process import HANGUP, TERMINATING
 from mt_cli.serving.api import HEADERS, Api, ServedModel, json_answer
 from mt_cli.serving.requests import RequestReader
 from mt_cli.serving.watch import Watch

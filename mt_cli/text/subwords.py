@@ -16,7 +16,7 @@ from typing import Literal
 import sentencepiece
 
 from mt_cli.errors import ConfigError, DataError
-from mt_cli.machine.process import shortage
+from mt_cli.machine.failures import shortage
 from mt_cli.text import BOS_ID, EOS_ID, INVISIBLE_IDS, PAD_ID, SPECIALS, UNK_ID
 from mt_cli.text.normalize import JOINERS, LOST, normalize
 

@@ -15,7 +15,8 @@ from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import sha256_bytes
 from mt_cli.model.model import TranslationModel
 from mt_cli.runs.checkpoint import read_weights
-from mt_cli.runs.run import CheckpointReference, Run, open_run, open_run_between
+from mt_cli.runs.opening import open_run, open_run_between
+from mt_cli.runs.run import CheckpointReference, Run
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER
 
 log = logging.getLogger(__name__)

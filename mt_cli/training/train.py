@@ -21,7 +21,7 @@ from mt_cli.config.schema import Config, ModelConfig, Precision
 from mt_cli.data.prepared import Prepared, open_prepared
 from mt_cli.data.shards import unprepared_files
 from mt_cli.errors import ResourceError, UsageError
-from mt_cli.evaluation.kept import write_card
+from mt_cli.evaluation.model_card import write_card
 from mt_cli.machine.device import (
     DTYPES,
     Runtime,
@@ -34,7 +34,8 @@ from mt_cli.machine.files import MANIFEST, locked
 from mt_cli.machine.process import StopSignals
 from mt_cli.machine.terminal import logged_to
 from mt_cli.model.model import TranslationModel
-from mt_cli.runs.run import LOG, Run, check_place, create_run, open_run
+from mt_cli.runs.opening import open_run
+from mt_cli.runs.run import LOG, Run, check_place, create_run
 from mt_cli.text import SPECIALS, UNK_ID
 from mt_cli.training.distributed import World, joined_world
 from mt_cli.training.other_runs import fitting_parent, load_parent, references_to_teachers

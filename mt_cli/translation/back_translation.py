@@ -29,7 +29,8 @@ from mt_cli.data.corpora import (
 from mt_cli.machine.device import fast_bf16
 from mt_cli.machine.files import locked, sha256_bytes, sync, write_atomically, write_json
 from mt_cli.machine.terminal import progress_shown
-from mt_cli.runs.run import Run, open_run_between
+from mt_cli.runs.opening import open_run_between
+from mt_cli.runs.run import Run
 from mt_cli.text.normalize import decode_line, gist, normalize
 from mt_cli.translation.options import DecodingOptions
 from mt_cli.translation.translator import Translator

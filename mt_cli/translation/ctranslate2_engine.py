@@ -11,7 +11,8 @@ import numpy as np
 from mt_cli.config.schema import DecodingConfig
 from mt_cli.decoding import Hyp, Ids, OnDone
 from mt_cli.errors import DataError, ResourceError, UsageError
-from mt_cli.machine.process import MEMORY, import_extra, shortage, usable_cores
+from mt_cli.machine.failures import MEMORY, shortage
+from mt_cli.machine.process import import_extra, usable_cores
 from mt_cli.runs.run import Run
 from mt_cli.translation.engine import CrossAttention, Engine
 from mt_cli.translation.options import DecodingOptions, forbidden_ids

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mt_cli.data.readers import SEPARATOR_LINE, read_text, scored_lines
+from mt_cli.data.tables import SEPARATOR_LINE
+from mt_cli.data.text_files import read_text, scored_lines
 from mt_cli.errors import DataError
 from mt_cli.machine.files import sha256_json
 from mt_cli.text.language import CODE, UNSPACED, base_language, names_language

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from mt_cli.config.schema import DecodingConfig
-from mt_cli.runs.run import Run, open_run_between
+from mt_cli.runs.opening import open_run_between
+from mt_cli.runs.run import Run
 from mt_cli.text.normalize import normalize, read_capitals
 from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.translation.engine import Engine

@@ -27,7 +27,7 @@ from mt_cli.decoding.search import (
 )
 from mt_cli.errors import OutOfMemoryError
 from mt_cli.machine.device import Runtime
-from mt_cli.machine.process import MEMORY, shortage
+from mt_cli.machine.failures import MEMORY, shortage
 from mt_cli.model.cpu_kernels import CAN_PACK, PackedLinear, transpose_weights_
 from mt_cli.model.inside import attention_maps
 from mt_cli.model.model import Ensemble, TranslationModel

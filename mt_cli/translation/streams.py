@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from mt_cli.data.readers import (
+from mt_cli.data.text_files import (
     DAMAGE,
     PACKED_ENDINGS,
     check_is_lines,

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Self
 from mt_cli.config.schema import Backend, Device
 from mt_cli.decoding import Hyp, OnDone
 from mt_cli.errors import UsageError
-from mt_cli.runs.run import Run, open_models
+from mt_cli.runs.opening import open_models
+from mt_cli.runs.run import Run
 from mt_cli.text.normalize import normalize, read_capitals
 from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.translation.engine import Engine

@@ -197,7 +197,7 @@ def _with_segments(
 
     places = [place_of(each.place) for each in line.segments]
     for i, each in enumerate(line.segments):
-        if each.opening is not None:
+        if each.opening is not None and _is_parted(line):
             inside = num_inside(line.segments[each.opening].place, each.place)
             first, places[i] = _around(inside, ends, default=places[each.opening])
             places[each.opening] = first

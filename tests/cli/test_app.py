@@ -179,7 +179,7 @@ def test_config_of_a_run_stands_for_its_data_and_its_run(
 def test_failure_that_is_no_bug_is_one_line_and_its_code(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
 ) -> None:
-    monkeypatch.setattr("mt_cli.runs.run.open_models", Mock(side_effect=error))
+    monkeypatch.setattr("mt_cli.runs.opening.open_models", Mock(side_effect=error))
     outcome = workspace.call("translate", "runs/tiny")
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (code, b"", 1)
     assert "x" in outcome.err or not error.args
@@ -188,7 +188,7 @@ def test_failure_that_is_no_bug_is_one_line_and_its_code(
 def test_bug_shows_its_traceback_and_exits_1(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mt_cli.runs.run.open_models", Mock(side_effect=ZeroDivisionError))
+    monkeypatch.setattr("mt_cli.runs.opening.open_models", Mock(side_effect=ZeroDivisionError))
     outcome = workspace.call("translate", "runs/tiny")
     assert (outcome.code, outcome.out) == (1, b"")
     assert "Traceback (most recent call last):\n" in outcome.err

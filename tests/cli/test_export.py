@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from workspace import Outcome, Workspace
 
-from mt_cli.export.export import write_model
+from mt_cli.export.ctranslate2_model import write_model
 from mt_cli.text import SPECIALS
 
 RUN = "runs/tiny"
@@ -50,7 +50,7 @@ def test_model_that_says_something_else_exits_6_after_the_proof(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = partial(write_model, ruled_out=range(len(SPECIALS), 400))
-    monkeypatch.setattr("mt_cli.export.export.write_model", wrong)
+    monkeypatch.setattr("mt_cli.export.ctranslate2_model.write_model", wrong)
     outcome = export(workspace, tmp_path / "out")
     assert outcome.code == 6
     assert outcome.lines[-1].startswith("val  identical  0 of 20 ")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mt_cli.config.load import parse_config
-from mt_cli.config.pinned import PINNED, PinnedCorpus, PinnedSplit
+from mt_cli.config.pinned_corpora import PINNED, PinnedCorpus, PinnedSplit
 from mt_cli.config.schema import Config, DataConfig
 from mt_cli.data import fetch
 from mt_cli.data.corpora import corpus_hashes, find_corpus, monolingual_text, pinned_hashes

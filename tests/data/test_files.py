@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mt_cli.data.readers import kind_of, read_text, text_lines
+from mt_cli.data.text_files import kind_of, read_text, text_lines
 from mt_cli.errors import DataError
 
 ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"

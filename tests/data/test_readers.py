@@ -17,15 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from mt_cli.data.readers import (
-    MAX_LINE,
-    record_texts,
-    table_cells,
-    table_rows,
-    tmx_languages,
-    tmx_texts,
-    tmx_units,
-)
+from mt_cli.data.records import record_texts
+from mt_cli.data.tables import table_cells, table_rows
+from mt_cli.data.text_files import MAX_LINE
+from mt_cli.data.tmx import tmx_languages, tmx_texts, tmx_units
 from mt_cli.errors import DataError, ResourceError
 
 Rows = Sequence[Sequence[str]]

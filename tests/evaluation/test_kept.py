@@ -15,7 +15,7 @@ from safetensors import safe_open
 from workspace import SEED, Workspace
 
 from mt_cli.look.inspect import summarize_runs
-from mt_cli.runs.run import open_run
+from mt_cli.runs.opening import open_run
 
 
 @pytest.fixture

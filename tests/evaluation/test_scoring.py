@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from sacrebleu_command import command_intervals, command_scores
 
-from mt_cli.evaluation.compare import paired_tests
 from mt_cli.evaluation.scoring import Scores, score, score_bleu, symptoms
+from mt_cli.evaluation.significance import paired_tests
 
 SAMPLE_FILE = Path(__file__).parents[2] / "data" / "sample" / "test.en"
 SAMPLE = SAMPLE_FILE.read_text(encoding="utf-8").splitlines()[:40]

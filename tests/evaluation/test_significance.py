@@ -12,17 +12,17 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu_command import command_p_values
 
-from mt_cli.evaluation.compare import (
+from mt_cli.evaluation.compare import find_changes
+from mt_cli.evaluation.scoring import MetricName
+from mt_cli.evaluation.significance import (
     Estimate,
     MetricTest,
     Randomization,
-    find_changes,
     group_tests,
     outcome_of,
     paired_tests,
     permutation_p,
 )
-from mt_cli.evaluation.scoring import MetricName
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric

@@ -15,7 +15,7 @@ from mt_cli import Translator
 from mt_cli.config.schema import Config, DataConfig, DecodingConfig, TokenizerConfig
 from mt_cli.errors import DataError
 from mt_cli.export.export import export_run
-from mt_cli.runs.run import open_run
+from mt_cli.runs.opening import open_run
 from mt_cli.text import BOS_ID, EOS_ID
 
 ODD_LINES = [

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mt_cli.config.schema import Quantization
 from mt_cli.decoding.search import Rules, greedy_search
-from mt_cli.export.export import write_model
+from mt_cli.export.ctranslate2_model import write_model
 from mt_cli.model.model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, SPECIALS
 from mt_cli.translation.options import NEVER_CHOSEN

@@ -11,7 +11,7 @@ from workspace import Outcome, Workspace
 
 from mt_cli.config.schema import Config, DataConfig
 from mt_cli.export.export import export_run
-from mt_cli.runs.run import open_run
+from mt_cli.runs.opening import open_run
 
 
 def export(workspace: Workspace, run: Path, folder: Path, *args: object) -> Outcome:

@@ -14,17 +14,9 @@ from started import Start
 
 from mt_cli.errors import DataError, ResourceError
 from mt_cli.machine import process
-from mt_cli.machine.process import (
-    MEMORY,
-    SHORTAGE_HINTS,
-    THREADS,
-    WAITING_PER_WORKER,
-    StopSignals,
-    allow_files,
-    gpu_failure,
-    ordered_map,
-    shortage,
-)
+from mt_cli.machine.failures import MEMORY, SHORTAGE_HINTS, THREADS, gpu_failure, shortage
+from mt_cli.machine.process import StopSignals
+from mt_cli.machine.workers import WAITING_PER_WORKER, allow_files, ordered_map
 
 # Signals
 
@@ -116,7 +108,7 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path, start: Start) -> None:
     script = tmp_path / "parent.py"
     script.write_text(
         "import os, time\n"
-        "from mt_cli.machine.process import ordered_map\n"
+        "from mt_cli.machine.workers import ordered_map\n"
         "def work(n):\n"
         "    print(os.getpid(), flush=True)\n"
         "    time.sleep(60)\n"

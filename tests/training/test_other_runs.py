@@ -9,7 +9,7 @@ from trained import checkpoint, records, sets, weights
 from workspace import Outcome, Workspace
 
 from mt_cli.runs.checkpoint import read_state
-from mt_cli.runs.run import open_run
+from mt_cli.runs.opening import open_run
 
 FEW = ("--max-steps", "6", *sets("training.validate_every=3", "training.peak_lr=1e-4"))
 CUT_SHORT = ("--time-limit", "0.001s", "--no-validate")

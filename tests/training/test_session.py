@@ -16,7 +16,7 @@ from trained import checkpoint, ended, records, sets, status, steps_of, train
 from workspace import Workspace
 
 from mt_cli.evaluation.scoring import score_bleu
-from mt_cli.runs.run import open_run
+from mt_cli.runs.opening import open_run
 from mt_cli.training import trainer
 from mt_cli.training.loss import Loss
 from mt_cli.training.validator import Validation, Validator

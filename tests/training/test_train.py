@@ -21,7 +21,8 @@ from mt_cli.config.load import load_config
 from mt_cli.machine.files import locked
 from mt_cli.model.model import TranslationModel
 from mt_cli.runs.checkpoint import checkpoint_name
-from mt_cli.runs.run import Run, open_run
+from mt_cli.runs.opening import open_run
+from mt_cli.runs.run import Run
 from mt_cli.training import train as train_module
 from mt_cli.training.loss import Loss
 

@@ -9,7 +9,7 @@ from workspace import Workspace
 from mt_cli.data.encoded import EncodedSplit
 from mt_cli.data.prepared import open_prepared
 from mt_cli.model.model import TranslationModel
-from mt_cli.runs.run import open_run
+from mt_cli.runs.opening import open_run
 from mt_cli.text import BOS_ID, EOS_ID
 from mt_cli.training.validator import Validator, mean_nll
 

@@ -10,7 +10,7 @@ from workspace import Workspace
 from mt_cli.config.load import parse_config
 from mt_cli.errors import UsageError
 from mt_cli.evaluation.evaluate import System
-from mt_cli.runs.run import open_run
+from mt_cli.runs.opening import open_run
 from mt_cli.translation.options import DecodingOptions
 from mt_cli.translation.translator import Translator
 

@@ -16,7 +16,7 @@ from workspace import READY_MODEL, Workspace
 
 from mt_cli.data.encoded import TrainingLengths
 from mt_cli.errors import UsageError
-from mt_cli.runs.run import open_run
+from mt_cli.runs.opening import open_run
 from mt_cli.translation.result import unlike_training, warnings_of
 from mt_cli.translation.translator import Translator
 

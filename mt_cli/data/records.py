@@ -1,0 +1,103 @@
+"""Records: the values of a key in JSON and Parquet files."""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from mt_cli.data.text_files import MAX_LINE, kind_of, open_text, read_text, text_lines
+from mt_cli.errors import DataError
+from mt_cli.machine.files import damage_named
+from mt_cli.machine.process import import_extra
+
+READ_BYTES = 1 << 20
+"""Of a Parquet file, at a time."""
+ROWS_TOGETHER = 4096
+
+
+def record_texts(path: Path, key: str) -> Iterator[bytes]:
+    """The text under `key` of each record; empty where a record is.
+
+    Raises:
+        DataError: the file cannot be read, or has no such key.
+        ResourceError: it needs a package that is not installed.
+    """
+    values = _parquet_values if kind_of(path) == "parquet" else _json_values
+    for text in values(path, key):
+        yield " ".join(text.split("\n")).encode(errors="surrogatepass")
+
+
+def _json_values(path: Path, key: str) -> Iterator[str]:
+    for place, record in _json_records(path):
+        if record is None:
+            yield ""
+            continue
+        try:
+            found = _value(record, key)
+        except (LookupError, TypeError):
+            keys = _keys_of(record) if isinstance(record, dict) else ["no object"]
+            raise _no_key(f"{path}: {place}", key, keys) from None
+        if not isinstance(found, str | None):
+            raise DataError(f"{path}: {place}: what is under the key {key!r} is no text")
+        yield found or ""
+
+
+def _value(record: object, key: str) -> object:
+    """What is under `key`, or under the keys that its dots separate."""
+    if isinstance(record, dict) and key in record:
+        return record[key]
+    found = record
+    for part in key.split("."):
+        found = found[part]  # type: ignore[index]
+    return found
+
+
+def _json_records(path: Path) -> Iterator[tuple[str, object]]:
+    """The records of a file, an object a line or an array of them, and where each stands."""
+    with open_text(path) as content:
+        is_array = content.read(MAX_LINE).lstrip().startswith(b"[")
+    if is_array:
+        for number, record in enumerate(_json_of(read_text(path), str(path)), 1):
+            yield f"record {number}", record
+        return
+    for number, line in enumerate(text_lines(path), 1):
+        place = f"line {number}"
+        yield place, _json_of(line, f"{path}: {place}") if line.strip() else None
+
+
+def _json_of(text: bytes, where: str) -> list[object]:
+    with damage_named(where, "JSON", ValueError, RecursionError):
+        return json.loads(text)
+
+
+def _keys_of(record: dict[str, object], *, prefix: str = "") -> Iterator[str]:
+    for key, value in record.items():
+        if isinstance(value, dict):
+            yield from _keys_of(value, prefix=f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
+def _parquet_values(path: Path, key: str) -> Iterator[str]:
+    """The texts of a column."""
+    pyarrow = import_extra("pyarrow", extra="parquet", needed_by=str(path))
+    parquet = import_extra("pyarrow.parquet", extra="parquet", needed_by=str(path))
+    with path.open("rb") as content, damage_named(path, "Parquet", pyarrow.ArrowException, OSError):
+        # Read in pieces, and not a column of a group of rows at once.
+        file = parquet.ParquetFile(content, buffer_size=READ_BYTES, pre_buffer=False)
+        keys = [file.schema.column(i).path for i in range(len(file.schema))]
+        if key not in keys:
+            raise _no_key(str(path), key, keys)
+        for rows in file.iter_batches(ROWS_TOGETHER, columns=[key]):
+            column = rows.column(0)
+            while pyarrow.types.is_struct(column.type):
+                column = column.flatten()[0]  # null where the whole record is
+            for value in column.to_pylist():
+                if not isinstance(value, str | None):
+                    raise DataError(f"{path}: what is under the key {key!r} is no text")
+                yield value or ""
+
+
+def _no_key(where: str, key: str, keys: Iterable[str]) -> DataError:
+    return DataError(
+        f"{where}: no key {key!r}; it has {', '.join(keys):.80}; name two of them with --columns"
+    )

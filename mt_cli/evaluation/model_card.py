@@ -1,0 +1,67 @@
+"""The model card: a README that a run gets when it is trained or evaluated."""
+
+import json
+import logging
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from itertools import groupby
+
+from jinja2 import Environment, TemplateError
+
+from mt_cli.errors import MtCliError
+from mt_cli.evaluation.kept import kept_scores, validation_of
+from mt_cli.machine.files import (
+    read_file,
+    write_atomically,
+)
+from mt_cli.model.numpy_model import num_parameters
+from mt_cli.runs.run import ENVIRONMENT, Run
+
+log = logging.getLogger(__name__)
+MARK = "mt-cli writes this when the run is trained or evaluated; without this line it stays."
+
+
+def write_card(run: Run) -> None:
+    """Describe `run` in its README.md, unless somebody has put one of their own there.
+
+    A failure is only a warning: training or evaluating must not fail for it.
+    """
+    path = run.folder / "README.md"
+    try:
+        if not path.exists() or read_file(path).startswith(f"---\n# {MARK}\n".encode()):
+            write_atomically(path, card(run).encode(errors="backslashreplace"))
+    except (MtCliError, OSError, TemplateError, TypeError, ValueError) as error:
+        log.warning("%s: left as it is: %s", path, error)
+
+
+def card(run: Run) -> str:
+    """The text, in Markdown: what is known about the best checkpoint, for readers."""
+    checkpoint = run.best_checkpoint
+    kept = kept_scores(run, checkpoint=checkpoint)
+    data = run.config.data
+    # The licence is known only for the bundled sample, where no other run has a part in it.
+    learnt_alone = run.manifest.init_from is None and not run.manifest.distil_from
+    is_sample = data.corpus == ("sample",) and not data.more and learnt_alone
+    return render_markdown(
+        files(__package__).joinpath("card.md"),
+        mark=MARK,
+        name=" ".join(run.folder.resolve().name.split()),
+        languages=dict.fromkeys((data.src_lang, data.tgt_lang)),
+        license="mit" if is_sample else None,
+        results=[(name, list(of)) for name, of in groupby(kept, key=lambda each: each.evaluation)],
+        kept=kept,
+        validation=validation_of(run, checkpoint),
+        checkpoint=checkpoint,
+        run=run,
+        num_parameters=num_parameters(run.parameter_shapes),
+        status=run.status(),
+        environment=run.read_facts(ENVIRONMENT),
+    )
+
+
+def render_markdown(template: Traversable, **values: object) -> str:
+    """The Markdown that the file `template` makes of `values`."""
+    environment = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    environment.filters["json"] = json.dumps
+    environment.filters["code"] = lambda text: f"`{text}`".replace("|", r"\|")
+    return environment.from_string(template.read_text(encoding="utf-8")).render(values)

@@ -1,0 +1,80 @@
+"""The small copy of a run: what every command needs, without the state of training."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from mt_cli.evaluation.kept import WEIGHTS
+from mt_cli.machine.files import (
+    MANIFEST,
+    MAX_TEXT_BYTES,
+    read_file,
+    write_atomically,
+    write_json,
+)
+from mt_cli.runs.checkpoint import read_state, read_weights, save_checkpoint, weights_sha256
+from mt_cli.runs.metrics import read_metrics
+from mt_cli.runs.run import (
+    CHECKPOINTS,
+    ENVIRONMENT,
+    EVALUATIONS,
+    METRICS,
+    POINTERS,
+    SCORES,
+    STATUS,
+    Run,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+RUN_QUANTIZATIONS = ("none", "float16")
+"""What the weights of a copied run can be stored as."""
+
+
+def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> None:
+    """Fill `folder` with what `run` and its `checkpoint` need, in 16 bits if it `has_halves`.
+
+    Kept: config, tokenizer, what training measured, and scores if the weights are the same to the
+    bit. Left out: other checkpoints, the optimizer's state, the log, and the texts of evaluations,
+    which belong to their corpus.
+
+    Raises:
+        DataError: a file of the run is damaged.
+        OSError: the folder cannot be written.
+    """
+    source = run.checkpoint_folder(checkpoint)
+    dtype = torch.float16 if has_halves else torch.float32
+    weights = read_weights(source, run.parameter_shapes)
+    weights = {name: tensor.to(dtype) for name, tensor in weights.items()}
+    state = read_state(source)
+    if state.best_step != state.step:  # it is all that there is, and so the best
+        state = replace(state, best_step=state.step, best_score=None)
+    save_checkpoint(folder / CHECKPOINTS / source.name, weights, state=state)
+    for pointer in POINTERS:
+        write_atomically(folder / f"{pointer}.txt", f"{source.name}\n".encode())
+    names = [MANIFEST, *run.manifest.sha256]
+    names += [name for name in (ENVIRONMENT, STATUS, METRICS) if (run.folder / name).exists()]
+    own = run.weights_sha256(source.name)
+    copied = weights_sha256(folder / CHECKPOINTS / source.name)
+    if own == copied:
+        names += [f"{EVALUATIONS}/{each.name}/{SCORES}" for each in run.kept_evaluations()]
+    for name in names:
+        write_atomically(folder / name, read_file(run.folder / name, max_bytes=MAX_TEXT_BYTES))
+    if own != copied and METRICS in names:
+        _mark_validation(run, folder / METRICS, step=state.step, weights=own)
+    if own != copied and STATUS in names:
+        write_json(folder / STATUS, {**run.status(), "best_score": None})
+
+
+def _mark_validation(run: Run, path: Path, *, step: int, weights: str) -> None:
+    """Note in the copied metrics that the validation after `step` was of other `weights`."""
+    records = []
+    for record in read_metrics(run.metrics_path):
+        is_of_checkpoint = record["kind"] == "validation" and record["step"] == step
+        records.append({**record, WEIGHTS: weights} if is_of_checkpoint else record)
+    write_atomically(path, "".join(f"{json.dumps(each)}\n" for each in records).encode())

@@ -1,0 +1,66 @@
+"""What errors of the machine mean: reasons in words, lack of memory or threads, a failing GPU."""
+
+import errno
+import re
+
+REASONS = {
+    errno.ENOSPC: "no space left on the disk; free some of it",
+    errno.EDQUOT: "no space left on the disk; free some of it",
+    errno.EEXIST: "a file stands where a folder is needed",
+    errno.ENOTDIR: "a file stands where a folder is needed",
+    errno.ENOSYS: "the system lacks what several processes need (/dev/shm); use --workers 1",
+}
+"""Clear words for what the system calls by misleading ones."""
+
+
+def reason_of(error: OSError) -> str:
+    """What the system says, in words."""
+    return REASONS.get(error.errno or 0, error.strerror or str(error))
+
+
+MEMORY = "out of memory"
+THREADS = "the system lets this process start no more threads"
+SHORTAGE_HINTS = {
+    MEMORY: "use smaller batches (--batch-size, training.tokens_per_batch) or a smaller model",
+    THREADS: "use fewer (OMP_NUM_THREADS=1), or raise the limit (ulimit -u, ulimit -v)",
+}
+WORDS = {
+    "can't allocate memory": MEMORY,
+    "cannot allocate memory": MEMORY,
+    "unable to allocate": MEMORY,
+    "bad_alloc": MEMORY,
+    "could not create a primitive": MEMORY,  # oneDNN
+    "cublas_status_alloc_failed": MEMORY,
+    "cublas_status_not_initialized": MEMORY,  # the first matrix product on a full GPU
+    "failed to map segment from shared object": MEMORY,
+    "out of memory": MEMORY,
+    "can't start new thread": THREADS,
+    "resource temporarily unavailable": THREADS,
+}
+"""What libraries say, in lower case, and what they mean."""
+
+
+def shortage(error: BaseException) -> str | None:
+    """What `error` says the machine lacks: `MEMORY` or `THREADS`; None if it is another error."""
+    if isinstance(error, MemoryError):
+        return MEMORY
+    if isinstance(error, OSError):
+        return {errno.ENOMEM: MEMORY, errno.EAGAIN: THREADS}.get(error.errno or 0)
+    if not isinstance(error, RuntimeError | ImportError | SystemError):
+        return None
+    said = str(error).lower()
+    return next((meaning for words, meaning in WORDS.items() if words in said), None)
+
+
+GPU_FAILURE = re.compile(
+    "(CUDA|HIP|cuDNN|cuBLAS|NCCL)( [a-z]+)* (error|failed)"
+    "|No (CUDA|HIP) GPUs|Found no NVIDIA driver|Unexpected error from cuda"
+)
+
+
+def gpu_failure(error: BaseException) -> str | None:
+    """What a GPU or its driver failed at, in one line; None if `error` is another error."""
+    said = str(error).strip()
+    if not isinstance(error, RuntimeError) or not GPU_FAILURE.match(said):
+        return None
+    return said.splitlines()[0].rstrip(".")

@@ -1,0 +1,210 @@
+"""Opening runs and exported models by the folders that people name."""
+
+import json
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mt_cli.config.load import RUN_CONFIG, differences, load_config, shipped
+from mt_cli.config.schema import Config
+from mt_cli.errors import ConfigError, DataError, PreparedDataError, UsageError
+from mt_cli.machine.files import (
+    MANIFEST,
+    check_hashes,
+    parsed,
+    read_file,
+    recover,
+)
+from mt_cli.text.language import base_language
+
+if TYPE_CHECKING:
+    from mt_cli.data.prepared import Prepared
+from mt_cli.runs.run import EXPORTED_MODEL, Run, RunManifest
+
+log = logging.getLogger(__name__)
+
+READY_MODEL = "de-en"
+TOKENIZER_KEYS = ("tokenizer.kind", "tokenizer.joint", "data.lowercase")
+"""What a tokenizer depends on, besides its size and its languages."""
+LANGUAGE_KEYS = ("data.src_lang", "data.tgt_lang")
+
+
+def open_model(folder: Path) -> Run:
+    """Open a run folder or an exported model after checking the files that every command loads.
+
+    Raises:
+        UsageError: it is neither.
+        DataError: a file is missing or altered.
+    """
+    check_is_there(folder)
+    folder = model_folder(folder)
+    path = folder / MANIFEST
+    manifest = parsed(RunManifest, read_file(path), path)
+    needed = [RUN_CONFIG] if manifest.exported_from is None else [RUN_CONFIG, EXPORTED_MODEL]
+    for name in needed:
+        if name not in manifest.sha256:
+            raise DataError(f"{path}: lists no {name}; the file is damaged")
+    check_hashes(folder, manifest.sha256)
+    return Run(folder, load_config(folder / RUN_CONFIG), manifest)
+
+
+def model_folder(folder: Path) -> Path:
+    """`folder`, or that of the bundled model, where its name stands and nothing has it."""
+    is_ready_model = str(folder) == READY_MODEL and not os.path.exists(folder)  # noqa: PTH110
+    return shipped("data/models") / READY_MODEL if is_ready_model else folder
+
+
+def check_is_there(folder: Path) -> None:
+    """Make sure that `folder` looks like a model's; commands ask before they import much.
+
+    Raises:
+        UsageError: it does not.
+    """
+    path = model_folder(folder) / MANIFEST
+    if os.path.exists(path):  # noqa: PTH110 — text may stand here that is too long for a name
+        return
+    recover(path.parent)
+    if not os.path.exists(path):  # noqa: PTH110
+        near = sorted(str(path.parent) for path in folder.parent.glob(f"[!.]*/{MANIFEST}"))
+        hint = f"found: {', '.join(near)}" if near else "mt-cli train CONFIG makes one"
+        raise UsageError(f"{folder}: no run folder (it has no {MANIFEST}); {hint}")
+
+
+def open_run(folder: Path) -> Run:
+    """Open a run folder.
+
+    Raises:
+        UsageError: it is no run folder, or an exported model.
+        DataError: a file is missing or altered.
+    """
+    run = open_model(folder)
+    run.check_is_run()
+    return run
+
+
+def open_run_between(src_lang: str, tgt_lang: str, folder: Path, *, asked_by: str) -> Run:
+    """Open the run in `folder`, which has to translate from `src_lang` to `tgt_lang`.
+
+    The message of a `UsageError` begins with `asked_by`, a flag or a key.
+    """
+    run = open_run(folder)
+    found = run.config.data
+    languages = list(map(base_language, (found.src_lang, found.tgt_lang)))
+    if languages != [base_language(src_lang), base_language(tgt_lang)]:
+        raise UsageError(
+            f"{asked_by}: {folder} is {found.src_lang}-{found.tgt_lang}, not {src_lang}-{tgt_lang}"
+        )
+    return run
+
+
+def open_models(folders: Sequence[Path]) -> list[Run]:
+    """Open runs that work together as an ensemble, or one exported model.
+
+    Raises:
+        UsageError: none is named, one is no model, or they have several tokenizers.
+    """
+    if not folders:
+        raise UsageError("no run given; name at least one")
+    runs = [open_model(folder) for folder in folders]
+    first = runs[0]
+    for run in runs:
+        if run.is_exported and len(runs) > 1:
+            raise UsageError(f"{run.folder}: an exported model translates alone; name the runs")
+        if run.tokenizer_hashes != first.tokenizer_hashes:
+            raise UsageError(f"{run.folder}: another vocabulary than that of {first.folder}")
+    return runs
+
+
+def models_named(folders: Sequence[Path]) -> Sequence[Path]:
+    """`folders`, or if there are none, the bundled model.
+
+    Raises:
+        UsageError: nothing is named, but there are runs.
+    """
+    if folders:
+        return folders
+    runs = sorted(str(path.parent) for path in Path("runs").glob(f"[!.]*/{MANIFEST}"))
+    if runs:
+        raise UsageError(f"no run given; found: {', '.join(runs)}")
+    log.info(
+        "no run given, and none is in runs/: the bundled model %s translates",
+        READY_MODEL,
+    )
+    return [Path(READY_MODEL)]
+
+
+def runs_trained_on(prepared: Path, *, among: Path = Path("runs")) -> list[Path]:
+    """The runs in the folder `among` that were trained on the prepared data in `prepared`."""
+    found = []
+    for path in sorted(among.glob(f"[!.]*/{MANIFEST}")):
+        with suppress(DataError, OSError):  # other damaged runs do not matter here
+            manifest = parsed(RunManifest, read_file(path), path)
+            if Path(manifest.prepared.folder).resolve() == prepared.resolve():
+                found.append(path.parent)
+    return found
+
+
+def run_with_tokenizer(config: Config) -> Run | None:
+    """The run that `tokenizer.from_run` names, if any; its tokenizer has to suit `config`.
+
+    Joint subwords of other languages are used, with a warning.
+
+    Raises:
+        ConfigError: it is of another kind, or a side's entries are of another language.
+        UsageError: there is no such run.
+    """
+    if config.tokenizer.from_run is None:
+        return None
+    run = open_run(config.tokenizer.from_run)
+    is_joint = config.tokenizer.joint and config.tokenizer.kind != "spacy"
+    keys = TOKENIZER_KEYS if is_joint else TOKENIZER_KEYS + LANGUAGE_KEYS
+    changed = differences(config, run.config)
+    for key in LANGUAGE_KEYS:
+        if len({base_language(str(lang)) for lang in changed.get(key, ())}) == 1:  # regions
+            del changed[key]
+    different = [
+        f"{key} is {json.dumps(wanted)}, there {json.dumps(found)}"
+        for key, (wanted, found) in changed.items()
+        if key in keys
+    ]
+    if different:
+        raise ConfigError(
+            f"tokenizer.from_run: that of {run.folder} does not suit: {'; '.join(different)}"
+        )
+    if any(key in changed for key in LANGUAGE_KEYS):
+        known = run.folder, run.config.data.src_lang, run.config.data.tgt_lang
+        log.warning(
+            "%s translates from %s to %s, other languages than this config's: what it knows will "
+            "help little",
+            *known,
+        )
+    return run
+
+
+def open_prepared_of(
+    run: Run, folder: Path | None = None, *, verify: bool = False, otherwise: str = ""
+) -> "Prepared":
+    """The prepared data on which `run` was trained, in `folder` if they have moved.
+
+    `verify` checks the training text too. `otherwise` is added to the error for missing data; it
+    tells users how to do without them.
+
+    Raises:
+        DataError: the data are missing, or are not those of `run`.
+    """
+    from mt_cli.data.prepared import open_prepared
+
+    reference = run.manifest.prepared
+    place = folder or Path(reference.folder)
+    try:
+        prepared = open_prepared(place, verify=verify)
+    except (PreparedDataError, OSError) as error:
+        raise DataError(
+            f"{error}; name the data of {run.folder} with --data DIR{otherwise}"
+        ) from error
+    if not prepared.continues(reference.sha256):
+        raise DataError(f"{place}: not what {run.folder} was trained on; name that with --data DIR")
+    return prepared
