@@ -343,7 +343,8 @@ def _searches(engine: Literal["mt_cli", "CTranslate2"], model: Path, precision: 
 
 def bench_decode(args: argparse.Namespace) -> str:
     """Measure translation."""
-    from mt_cli.evaluation.evaluate import EvalChoice, System
+    from mt_cli.evaluation.evaluate import System
+    from mt_cli.evaluation.test_sets import EvalChoice
     from mt_cli.translation.options import DecodingOptions
 
     choice = EvalChoice([args.split], data=args.data)

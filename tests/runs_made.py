@@ -11,7 +11,7 @@ from learned import learn_tokenizers
 from mt_cli.config.schema import Config, TokenizerConfig
 from mt_cli.data.encoded import TrainingLengths
 from mt_cli.data.prepared import Prepared
-from mt_cli.machine.files import locked
+from mt_cli.machine.locks import locked
 from mt_cli.runs.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
 from mt_cli.runs.run import Run, create_run
 from mt_cli.text.tokenizers import Tokenizers

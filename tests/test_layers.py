@@ -38,7 +38,9 @@ CONFIG_NAMES = {
 }
 # The package itself may hand out the Python API, but only when asked for it.
 PACKAGE_NAMES = {name: home.split(".")[1] for name, home in mt_cli.HOMES.items()}
-MAX_LINES = 600
+MAX_LINES = 400
+LONGER = {"mt_cli.config.schema", "mt_cli.decoding.search"}
+"""Every key, and every search: each is read as one."""
 MAX_LATE_IMPORTS = 57
 """Imports inside functions: of what takes long to import, is optional, or starts a second run."""
 
@@ -176,7 +178,8 @@ def test_every_module_says_what_it_owns() -> None:
 
 
 def test_every_module_is_short_enough_to_read() -> None:
-    assert [name_of(path) for path, text in TEXTS.items() if text.count("\n") > MAX_LINES] == []
+    longer = {name_of(path) for path, text in TEXTS.items() if text.count("\n") > MAX_LINES}
+    assert longer == LONGER
 
 
 def test_nothing_prints_but_through_the_terminal() -> None:

@@ -11,7 +11,8 @@ from workspace import READY_MODEL
 from mt_cli import Translator
 from mt_cli.data.fetch import PINS, Pin
 from mt_cli.errors import DataError
-from mt_cli.evaluation.evaluate import EvalChoice, System
+from mt_cli.evaluation.evaluate import System
+from mt_cli.evaluation.test_sets import EvalChoice
 from mt_cli.machine.files import sha256_bytes
 from mt_cli.model.numpy_model import num_parameters
 from mt_cli.runs.metrics import read_metrics

@@ -14,12 +14,12 @@ from mt_cli.cli.flags import (
     MODEL_FLAGS,
     RARE_DECODING_FLAGS,
     Checkpoint,
+    DataOfSplits,
     ModelPaths,
     Noise,
     References,
     Sources,
     Splits,
-    TestSetData,
     decoding_options,
     test_set_choice,
 )
@@ -35,7 +35,7 @@ from mt_cli.machine.terminal import (
 
 if TYPE_CHECKING:
     from mt_cli.evaluation.compare import Comparison, Contrast, GroupComparison
-    from mt_cli.evaluation.evaluate import TestSetResult
+    from mt_cli.evaluation.evaluate import EvalResult
     from mt_cli.evaluation.significance import MetricTest
 
 
@@ -54,7 +54,7 @@ def evaluate(
     split: Splits = None,
     src: Sources = None,
     ref: References = None,
-    data: TestSetData = None,
+    data: DataOfSplits = None,
     noise: Noise = None,
     checkpoint: Checkpoint = "best",
     form: Format = "text",
@@ -92,7 +92,7 @@ def evaluate(
     print_table(tables, "\n".join(lines), document, form=form, as_json=as_json)
 
 
-def _scores_table(found: "Mapping[str, TestSetResult]") -> Table:
+def _scores_table(found: "Mapping[str, EvalResult]") -> Table:
     """A row for each test set, a column for each metric."""
     rows = []
     signatures: dict[str, str] = {}
@@ -139,7 +139,7 @@ def compare(
     split: Splits = None,
     src: Sources = None,
     ref: References = None,
-    data: TestSetData = None,
+    data: DataOfSplits = None,
     noise: Noise = None,
     checkpoint: Checkpoint = "best",
     examples: Annotated[

@@ -18,7 +18,7 @@ from mt_cli.config.schema import BACKENDS, Config
 from mt_cli.errors import UsageError
 
 if TYPE_CHECKING:  # torch is imported when something is translated
-    from mt_cli.evaluation.evaluate import EvalChoice
+    from mt_cli.evaluation.test_sets import EvalChoice
     from mt_cli.translation.options import DecodingOptions
 
 ConfigPath = Annotated[
@@ -65,7 +65,7 @@ References = Annotated[
         "--ref", metavar="FILE", help="Their references, line by line; again for further ones."
     ),
 ]
-TestSetData = Annotated[
+DataOfSplits = Annotated[
     Path | None,
     typer.Option(
         "--data",
@@ -92,7 +92,7 @@ def test_set_choice(
     noise: Sequence[str] | None,
 ) -> "EvalChoice":
     """The test sets that these flags choose."""
-    from mt_cli.evaluation.evaluate import EvalChoice
+    from mt_cli.evaluation.test_sets import EvalChoice
 
     return EvalChoice.of(split or (), src, ref or (), data, ",".join(noise or ()) or ())
 

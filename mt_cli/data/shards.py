@@ -38,7 +38,6 @@ from mt_cli.machine.files import (
     MANIFEST,
     MAX_TEXT_BYTES,
     json_bytes,
-    locked,
     read_file,
     remove,
     sha256_bytes,
@@ -46,6 +45,7 @@ from mt_cli.machine.files import (
     sha256_json,
     write_atomically,
 )
+from mt_cli.machine.locks import locked
 from mt_cli.machine.workers import allow_files
 from mt_cli.text.normalize import Hashes
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers

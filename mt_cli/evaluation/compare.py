@@ -12,7 +12,7 @@ from typing import TypedDict
 
 from mt_cli.data.text_files import check_aligned, check_is_lines, read_text, scored_lines
 from mt_cli.errors import UsageError
-from mt_cli.evaluation.evaluate import EvalChoice, EvalSet, System
+from mt_cli.evaluation.evaluate import System
 from mt_cli.evaluation.scoring import (
     MAX_RESAMPLED,
     RESAMPLES,
@@ -28,6 +28,7 @@ from mt_cli.evaluation.significance import (
     outcome_of,
     paired_tests,
 )
+from mt_cli.evaluation.test_sets import EvalChoice, EvalSet
 from mt_cli.runs.opening import open_model
 from mt_cli.runs.run import Recipe, Run, seed_groups
 from mt_cli.text.language import base_language

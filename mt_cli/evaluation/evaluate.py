@@ -1,7 +1,6 @@
 """`evaluate`: test sets translated, scored against untouched references, and kept in the run."""
 
 import logging
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,21 +8,17 @@ from functools import cached_property
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import get_args
 
-from mt_cli.config.schema import DataConfig, NoiseKind
-from mt_cli.data.corpora import find_corpus
-from mt_cli.data.noise import noisy_test_set
-from mt_cli.data.text_files import check_aligned, check_is_lines, read_text, scored_lines
 from mt_cli.errors import DataError, MtCliError, UsageError
 from mt_cli.evaluation.kept import SPLIT, WEIGHTS, write_evaluation
 from mt_cli.evaluation.model_card import write_card
 from mt_cli.evaluation.scoring import Scores, score, symptoms
-from mt_cli.machine.files import MANIFEST, built_beside, locked, sha256_bytes, sha256_json
+from mt_cli.evaluation.test_sets import EvalChoice, EvalSet, pinned_splits
+from mt_cli.machine.files import built_beside, sha256_json
+from mt_cli.machine.locks import locked
 from mt_cli.machine.terminal import progress_shown
 from mt_cli.runs.opening import open_models, open_prepared_of
 from mt_cli.runs.run import EVALUATIONS, Run
-from mt_cli.text.normalize import decode_line
 from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.translation.glossary import Glossary
 from mt_cli.translation.options import DecodingOptions, search_facts, search_name
@@ -36,180 +31,13 @@ log = logging.getLogger(__name__)
 SPEED = "sentences_per_s"
 LOCK_WAIT_S = 60.0
 """Seconds that an evaluation waits for another one that is being kept in the same place."""
-MAX_STEM = 50
-"""Bytes of a file's name in the name of a folder, which has 255 at most."""
-
-
-# Test sets: splits of a run's data, or files of the user's own
-
-
-@dataclass(frozen=True)
-class EvalSet:
-    """Sources and their references."""
-
-    name: str
-    """A split's, or `files`."""
-    sources: list[str]
-    """Empty if only translations are scored."""
-    refs: list[list[str]]
-    """One reference for each source, or several: each list has as many lines as `sources`."""
-    kept_as: str
-    """How the name of its folder in `eval/` begins; the name of the search follows."""
-    data: DataConfig | None = None
-    """The data whose split it is; none of files that the user named."""
-    noise: NoiseKind | None = None
-    """The noise in `sources`."""
-
-    def noisy(self, kind: NoiseKind, data: DataConfig) -> "EvalSet":
-        """The test set with noise of this kind in its sources, which are in `data`'s languages."""
-        refs = []
-        for of_all in self.refs:
-            sources, with_noise = noisy_test_set(
-                self.sources, of_all, kind, src_lang=data.src_lang, tgt_lang=data.tgt_lang
-            )
-            refs.append(with_noise)
-        return replace(
-            self,
-            name=f"{self.name}+{kind}",
-            kept_as=f"{self.kept_as}+{kind}",
-            sources=sources,
-            refs=refs,
-            noise=kind,
-        )
-
-
-@dataclass(frozen=True)
-class EvalChoice:
-    """Which test sets: splits of the run's data (by default every test split), or files."""
-
-    splits: Sequence[str] = ()
-    src: Path | None = None
-    ref: Sequence[Path] = ()
-    data: Path | None = None
-    """The prepared folder, if it has moved."""
-    noise: Sequence[NoiseKind] = ()
-    """Each test set is also translated with noise of these kinds in its sources."""
-
-    @classmethod
-    def of(
-        cls,
-        splits: str | Sequence[str],
-        src: str | PathLike[str] | None,
-        ref: str | PathLike[str] | Sequence[str | PathLike[str]] | None,
-        data: str | PathLike[str] | None,
-        noise: str | Sequence[str] = (),
-    ) -> "EvalChoice":
-        """The choice that these arguments, which may be strings, make."""
-        return cls(
-            splits=[splits] if isinstance(splits, str) else splits,
-            src=None if src is None else Path(src),
-            ref=[Path(ref)] if isinstance(ref, str | PathLike) else list(map(Path, ref or ())),
-            data=None if data is None else Path(data),
-            noise=parse_noise(noise.split(",") if isinstance(noise, str) else noise),
-        )
-
-    def with_noise(self, test_sets: Sequence[EvalSet], data: DataConfig) -> list[EvalSet]:
-        """`test_sets`, and after each its noisy variants, named such as `test+lower`."""
-        found = []
-        for test_set in test_sets:
-            found.append(test_set)
-            found += [test_set.noisy(kind, data) for kind in self.noise]
-        return found
-
-    def files(self, *, needs_sources: bool) -> EvalSet | None:
-        """The test set in the user's files; None if splits are chosen.
-
-        Raises:
-            UsageError: a file is missing beside the other one. DataError: they are empty or not
-                parallel.
-        """
-        if not self.ref:
-            if self.src is not None:
-                raise UsageError("--src needs --ref: the references of its lines")
-            return None
-        if self.splits:
-            raise UsageError("give either --split or --ref, not both")
-        if self.src is None and needs_sources:
-            raise UsageError("--ref needs the sources of its lines: --src FILE")
-        named = [*self.ref, *([] if self.src is None else [self.src])]
-        missing = [str(path) for path in named if not path.exists()]
-        if missing:
-            raise DataError(f"no such file: {', '.join(missing)}")
-        for path in named:
-            check_is_lines(path)
-        contents = list(map(read_text, self.ref))
-        refs = list(map(scored_lines, contents, self.ref))
-        for path, lines in zip(self.ref, refs, strict=True):
-            _check_references(path, lines, of_several=len(refs) > 1)
-            check_aligned(path, lines, str(self.ref[0]), refs[0])
-        if self.src is None:
-            return EvalSet("files", [], refs, kept_as="files")
-        src = read_text(self.src)
-        sources = scored_lines(src, self.src)
-        check_aligned(self.ref[0], refs[0], str(self.src), sources)
-        stem = re.sub(r"[^\w.-]+", "_", self.src.stem).lstrip(".")
-        stem = stem.encode()[:MAX_STEM].decode(errors="ignore")
-        digest = sha256_bytes("".join(map(sha256_bytes, (src, *contents))).encode())
-        return EvalSet("files", sources, refs, kept_as=f"{stem}-{digest[:8]}")
-
-
-def _check_references(path: Path, lines: Sequence[str], *, of_several: bool) -> None:
-    """Refuse references that would make scores wrong without a word."""
-    if not lines:
-        raise DataError(f"{path}: empty; there is nothing to score")
-    if of_several and "" in lines:  # TER averages its length, and so rises
-        raise DataError(
-            f"{path}: line {lines.index('') + 1} is empty; each --ref needs a text in every line"
-        )
-    if all("\t" in line for line in lines):
-        raise DataError(
-            f"{path}: a tab in each line; put each reference into a file of its own, "
-            "and name each with --ref"
-        )
-
-
-def parse_noise(names: Sequence[str]) -> tuple[NoiseKind, ...]:
-    """The kinds of noise that are named; `all` names every one.
-
-    Raises:
-        UsageError: a name is unknown.
-    """
-    kinds: tuple[NoiseKind, ...] = get_args(NoiseKind)
-    found: list[NoiseKind] = []
-    for name in names:
-        if name not in (*kinds, "all"):
-            raise UsageError(f"unknown noise '{name}'; known: all, {', '.join(kinds)}")
-        found += [kind for kind in kinds if name in (kind, "all")]
-    return tuple(dict.fromkeys(found))
-
-
-def pinned_splits(data: DataConfig, names: Sequence[str], folder: Path | None) -> list[EvalSet]:
-    """Splits of a pinned corpus, if its own files are in `folder` or where `prepare` puts them."""
-    if not data.is_pinned:
-        return []
-    wanted = data.model_copy(update={"splits": names, "more": {}})
-    try:
-        corpus = find_corpus(wanted, sources=[folder] if folder else (), offline=True)
-    except (MtCliError, OSError):
-        if folder is None or (folder / MANIFEST).exists():  # the other error says more
-            return []
-        raise
-    found = []
-    for name, pair in corpus.items():
-        sources = []
-        refs = []
-        for src, tgt in pair.pairs():
-            sources.append(decode_line(src))
-            refs.append(decode_line(tgt))
-        found.append(EvalSet(name, sources, [refs], name, data))
-    return found
 
 
 # Scores
 
 
 @dataclass(frozen=True)
-class TestSetResult:
+class EvalResult:
     """How a system did on a test set."""
 
     hyps: list[str]
@@ -230,7 +58,7 @@ class TestSetResult:
 
 def evaluate_runs(
     run_dirs: Sequence[Path], options: DecodingOptions, choice: EvalChoice
-) -> dict[str, TestSetResult]:
+) -> dict[str, EvalResult]:
     """How the runs do on each of the chosen test sets, by name.
 
     Sources, references, translations and scores go to `eval/<split>-<decoding>/` in the first run's
@@ -255,7 +83,7 @@ def evaluate(
     data: str | PathLike[str] | None = None,
     noise: str | Sequence[str] = (),
     **options: object,
-) -> dict[str, TestSetResult]:
+) -> dict[str, EvalResult]:
     """`evaluate_runs` for Python; `options` are those of `Translator.load`."""
     choice = EvalChoice.of(splits, src, ref, data, noise)
     return evaluate_runs([Path(run) for run in runs], DecodingOptions.of(options), choice)
@@ -365,7 +193,7 @@ class System:
             )
         return names
 
-    def evaluate(self, test_set: EvalSet) -> TestSetResult:
+    def evaluate(self, test_set: EvalSet) -> EvalResult:
         """Translate `test_set`, score the translations, and keep both in the run if possible.
 
         What looks wrong with the translations is logged as a warning.
@@ -382,7 +210,7 @@ class System:
         results = [of_line[0] for of_line in found]
         hyps = [result.text for result in results]
         data = self.run.config.data
-        result = TestSetResult(
+        result = EvalResult(
             hyps,
             score(hyps, *test_set.refs, lang=data.tgt_lang, lowercase=data.lowercase),
             unk_rate=unk_rate(test_set.sources, self.run.tokenizers),
@@ -400,7 +228,7 @@ class System:
 
     # Keeping
 
-    def _keep(self, test_set: EvalSet, result: TestSetResult) -> None:
+    def _keep(self, test_set: EvalSet, result: EvalResult) -> None:
         kept_as = test_set.kept_as
         is_own_split = test_set.data == self.run.config.data and not test_set.noise
         if test_set.data not in (None, self.run.config.data):  # another run's split

@@ -23,9 +23,9 @@ from mt_cli.machine.files import (
     built_beside,
     check_replaceable,
     has_files,
-    locked,
     write_atomically,
 )
+from mt_cli.machine.locks import locked
 from mt_cli.machine.process import import_extra
 from mt_cli.runs.checkpoint import STATE
 from mt_cli.runs.opening import open_model, open_prepared_of, open_run

@@ -19,7 +19,8 @@ from mt_cli.config.schema import TRAIN, VAL, Config
 from mt_cli.data.prepared import open_prepared
 from mt_cli.errors import DataError, MtCliError, UsageError
 from mt_cli.evaluation.kept import WEIGHTS, kept_scores, validation_of
-from mt_cli.machine.files import MANIFEST, is_locked, read_json
+from mt_cli.machine.files import MANIFEST, read_json
+from mt_cli.machine.locks import is_locked
 from mt_cli.model.inside import ModuleShapes
 from mt_cli.model.numpy_model import Shape, num_parameters
 from mt_cli.runs.checkpoint import MODEL

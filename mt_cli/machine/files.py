@@ -20,7 +20,6 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import TypeVar
 
-from filelock import FileLock, Timeout
 from pydantic import TypeAdapter, ValidationError
 
 from mt_cli.errors import DataError, UsageError
@@ -335,75 +334,3 @@ def is_abandoned(partial: Path) -> bool:
     except OSError as error:
         return isinstance(error, ProcessLookupError)
     return False
-
-
-CANNOT_LOCK = (errno.ENOTSUP, errno.ENOLCK)
-"""Errors of file systems without locks, such as some of NFS and FUSE."""
-
-
-LOOK_S = 1.0
-"""Seconds that a lock is waited for, so that somebody who only looks at it refuses nobody."""
-
-
-@contextmanager
-def locked(folder: Path, *, wait_s: float = LOOK_S) -> Iterator[None]:
-    """Keep other processes from writing `folder`, which may not exist yet.
-
-    What killed processes left beside it is removed.
-
-    Raises:
-        UsageError: another process still has it after `wait_s` seconds.
-    """
-    place = folder.resolve()
-    lock = FileLock(beside(place, "lock"), timeout=wait_s)
-    with errors_naming(folder):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire()
-        except OSError as error:
-            if isinstance(error, Timeout):
-                raise UsageError(
-                    f"{folder}: another process is using it; wait until it ends"
-                ) from None
-            if error.errno not in CANNOT_LOCK:
-                raise
-            log.warning(
-                "%s: this file system has no locks; use it from one process at a time", folder
-            )
-    try:
-        recover(place)  # first, because it may hold others
-        for old in (beside(place, "old"), *place.rglob(".[!.]*.old")):
-            folder_of = old.with_name(old.name[1 : -len(".old")])
-            if folder_of != place and is_locked(folder_of):
-                continue
-            recover(folder_of)
-            if folder_of.exists() and old.is_dir():
-                remove(old)
-        remove(beside(place, "partial"))
-        for partial in place.rglob(".*.partial"):
-            if _is_leftover(partial):
-                remove(partial)
-        yield
-    finally:
-        if not place.exists():  # nothing came of it
-            remove(beside(place, "lock"))
-        lock.release()
-
-
-def is_locked(folder: Path) -> bool:
-    """Whether a process is at work in `folder`, as `locked` tells."""
-    path = beside(folder.resolve(), "lock")
-    if not path.exists():
-        return False
-    try:
-        with FileLock(path, timeout=0):
-            return False
-    except OSError as error:  # it may be another user's, or one that nobody can write to
-        return isinstance(error, Timeout)
-
-
-def _is_leftover(partial: Path) -> bool:
-    """Whether the process that was writing the file or folder `partial` is gone."""
-    if partial.is_dir():
-        return not is_locked(partial.with_name(partial.name[1 : -len(".partial")]))
-    return is_abandoned(partial)

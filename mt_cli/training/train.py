@@ -30,7 +30,8 @@ from mt_cli.machine.device import (
     describe_machine,
     set_up_process,
 )
-from mt_cli.machine.files import MANIFEST, locked
+from mt_cli.machine.files import MANIFEST
+from mt_cli.machine.locks import locked
 from mt_cli.machine.process import StopSignals
 from mt_cli.machine.terminal import logged_to
 from mt_cli.model.model import TranslationModel

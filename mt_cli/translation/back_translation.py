@@ -27,7 +27,8 @@ from mt_cli.data.corpora import (
     monolingual_text,
 )
 from mt_cli.machine.device import fast_bf16
-from mt_cli.machine.files import locked, sha256_bytes, sync, write_atomically, write_json
+from mt_cli.machine.files import sha256_bytes, sync, write_atomically, write_json
+from mt_cli.machine.locks import locked
 from mt_cli.machine.terminal import progress_shown
 from mt_cli.runs.opening import open_run_between
 from mt_cli.runs.run import Run

@@ -12,6 +12,7 @@ from small import BPE, UNIGRAM, WORDS, Pairs, config_of, write_pairs
 
 from mt_cli.config.schema import Config
 from mt_cli.data import prepare, scan
+from mt_cli.data.encode import encode_split
 from mt_cli.data.prepare import prepare_corpus
 from mt_cli.data.prepared import CorpusReport, Prepared, open_prepared
 from mt_cli.errors import DataError, PreparedDataError, UsageError
@@ -135,11 +136,10 @@ def test_group_size_and_workers_change_no_byte(
 def test_a_corpus_that_changes_meanwhile_is_refused(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encode = prepare.encode_split
 
     def change_and_encode(*args: object, **options: object) -> dict[str, Counter[str]]:
         write_pairs(corpus.folder, "train", PAIRS)
-        return encode(*args, **options)  # type: ignore[arg-type]
+        return encode_split(*args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(prepare, "encode_split", change_and_encode)
     with pytest.raises(DataError, match="train changed while"):

@@ -10,7 +10,7 @@ from damage import change_json, rehash
 from workspace import Workspace
 
 from mt_cli.config.load import dump_config, load_config
-from mt_cli.machine.files import locked
+from mt_cli.machine.locks import locked
 
 
 @pytest.fixture

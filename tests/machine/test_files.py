@@ -16,8 +16,6 @@ from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import (
     built_beside,
     check_hashes,
-    is_locked,
-    locked,
     read_file,
     read_json,
     replaced,
@@ -26,6 +24,7 @@ from mt_cli.machine.files import (
     write_atomically,
     write_json,
 )
+from mt_cli.machine.locks import is_locked, locked
 
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # of FIPS 180-2, B.1
 

@@ -14,16 +14,9 @@ from mt_cli.config.load import load_config, parse_config
 from mt_cli.config.schema import Config, FilesConfig
 from mt_cli.data.prepare import prepare_corpus
 from mt_cli.data.prepared import open_prepared
+from mt_cli.data.size import CorpusSize, TokenCount, measure
 from mt_cli.model.model import build_model
-from mt_cli.new_config import (
-    CorpusSize,
-    TokenCount,
-    measure,
-    model_tables,
-    new_config,
-    recipe_for,
-    training_table,
-)
+from mt_cli.new_config import model_tables, new_config, recipe_for, training_table
 from mt_cli.training.trainer import Trainer
 
 Pairs = Sequence[tuple[str, str]]

@@ -18,7 +18,7 @@ from trained import checkpoint, ended, records, sets, status, steps_of, train, w
 from workspace import MT_CLI, TIMEOUT_S, Workspace
 
 from mt_cli.config.load import load_config
-from mt_cli.machine.files import locked
+from mt_cli.machine.locks import locked
 from mt_cli.model.model import TranslationModel
 from mt_cli.runs.checkpoint import checkpoint_name
 from mt_cli.runs.opening import open_run

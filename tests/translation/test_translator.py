@@ -341,3 +341,19 @@ def test_threads_end_with_the_block(workspace: Workspace, known: list[str]) -> N
         assert any(name.startswith("ThreadPoolExecutor") for name in begun)
     before = len(begun)
     assert threading.active_count() < before
+
+
+PIECES = ["Ein", "Hund", "läuft", "«", "»", "(", ")", "„", "“", '"', "[", "]", "<b>", "</b>"]
+PIECES += ["{x}", "😀", "5 €", "http://a.de", " ", ", ", ". ", "!", "- "]
+
+
+@settings(max_examples=60, deadline=None)
+@given(pieces=st.lists(st.sampled_from(PIECES), max_size=12), with_alignment=st.booleans())
+def test_whatever_stays_comes_back(
+    translator: Translator, pieces: list[str], with_alignment: bool
+) -> None:
+    line = "".join(pieces)
+    ((found,),) = translator.translate_n_best([line], with_alignment=with_alignment)
+    assert found.text == translator.translate([line])[0]
+    for sign in ("«", "»", "[", "]", "<b>", "</b>", "{x}", "😀", "€", "http://a.de"):
+        assert found.text.count(sign) == line.count(sign)

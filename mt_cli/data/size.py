@@ -1,0 +1,104 @@
+"""The size of a corpus: pairs, bytes and words, and how many tokens they make."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from mt_cli.config.schema import (
+    Config,
+)
+from mt_cli.data.corpora import (
+    RawPair,
+)
+from mt_cli.data.scan import text_options
+from mt_cli.errors import DataError
+from mt_cli.text.normalize import decode_line, normalize
+from mt_cli.text.tokenizers import Tokenizers, learn_tokenizers, sampled
+
+MAX_WORDS = 50_000
+"""Distinct words that are counted; more make no difference to any key, and take memory."""
+SAMPLE_SIZE = 10_000
+"""Pairs that are tokenized."""
+PADDING = 1.08
+"""Tokens of a batch with padding, over those without: as batches of like lengths have it."""
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class CorpusSize:
+    """Training pairs with text on both sides, counted in one pass."""
+
+    num_pairs: int
+    num_bytes: int
+    """Of both sides, normalized, in UTF-8."""
+    num_words: int
+    """Distinct words of both sides, `MAX_WORDS` at most."""
+    num_letters: int
+    """Distinct characters of both sides."""
+    sample: list[Pair]
+    """Some of the pairs, normalized."""
+
+
+def measure(pairs: Iterable[RawPair], *, lowercase: bool = False) -> CorpusSize:
+    """Read `pairs` once and count; with `lowercase`, as a tokenizer of lower case reads them."""
+    num_bytes = 0
+    num_pairs = 0
+    words: set[str] = set()
+    letters: set[str] = set()
+
+    def counted() -> Iterator[Pair]:
+        nonlocal num_bytes, num_pairs
+        for raw_src, raw_tgt in pairs:
+            src = normalize(decode_line(raw_src), lowercase=lowercase)
+            tgt = normalize(decode_line(raw_tgt), lowercase=lowercase)
+            if not src or not tgt:
+                continue
+            num_pairs += 1
+            num_bytes += len(src.encode()) + len(tgt.encode())
+            letters.update(src, tgt)
+            if len(words) < MAX_WORDS:
+                words.update(src.split(), tgt.split())
+            yield src, tgt
+
+    sample = sampled(counted(), SAMPLE_SIZE, seed=0)
+    num_letters = len(letters - {" "})
+    return CorpusSize(num_pairs, num_bytes, min(len(words), MAX_WORDS), num_letters, sample)
+
+
+@dataclass(frozen=True)
+class TokenCount:
+    """Tokens of an epoch, as far as a sample tells."""
+
+    num_pairs: int
+    num_tokens: int
+    """Of both sides together."""
+    num_wider_tokens: int
+    """Of the wider side of each pair, `</s>` included: what fills batches."""
+
+    def updates(self, tokens_per_batch: int) -> int:
+        """Updates of an epoch."""
+        return max(1, math.ceil(PADDING * self.num_wider_tokens / tokens_per_batch))
+
+
+def count_tokens(
+    config: Config, size: CorpusSize, tokenizers: Tokenizers | None = None
+) -> TokenCount:
+    """The tokens of the pairs that `config` trains on, of this `size`.
+
+    Without `tokenizers`, they are learned from the sample.
+
+    Raises:
+        DataError: no pair of the sample is trained on.
+    """
+    if tokenizers is None:
+        tokenizers = learn_tokenizers(size.sample, config.tokenizer, text_options(config.data))
+    src_ids = tokenizers.src.encode([src for src, _ in size.sample])
+    tgt_ids = tokenizers.tgt.encode([tgt for _, tgt in size.sample])
+    lengths = [(len(src), len(tgt)) for src, tgt in zip(src_ids, tgt_ids, strict=True)]
+    kept = [pair for pair in lengths if max(pair) <= config.data.max_len]
+    if not kept:
+        raise DataError("no pair is left to train on: each is empty, or too long for data.max_len")
+    times = size.num_pairs / len(size.sample)
+    num_tokens = sum(map(sum, kept))
+    num_wider = sum(max(pair) + 1 for pair in kept)
+    return TokenCount(round(len(kept) * times), round(num_tokens * times), round(num_wider * times))
