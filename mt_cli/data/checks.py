@@ -90,7 +90,7 @@ def log_problems(corpus: Corpus, data: DataConfig, *, is_whole: bool = True) -> 
         if name == TRAIN:
             distance = max(1, len(sample) // NUM_EXAMPLES)
             for line, (src, tgt) in sample[distance // 2 :: distance][:NUM_EXAMPLES]:
-                lines.append(f"  line {line}: {shortened(src, LINE)}")
+                lines.append(f"  line {files.place_of(line)}: {shortened(src, LINE)}")
                 lines.append(f"    {shortened(tgt, LINE)}")
     return "\n".join(lines)
 
@@ -184,7 +184,7 @@ def find_problems(
         """The `problem`, if more than `max_share` of the pairs have it, and some lines."""
         lines = [line for line, pair in sample if has_problem(*pair)]
         if len(lines) >= max(MIN_LINES, max_share * len(sample)):
-            shown = ", ".join(map(str, lines[:3]))
+            shown = ", ".join(map(files.place_of, lines[:3]))
             share = f"{len(lines) / len(sample):.0%} of the pairs"
             yield f"{files}: {share} {problem} (lines {shown} …)"
 
@@ -205,13 +205,13 @@ def find_problems(
         "look tokenized, with a space before the last mark; text that people type does not: "
         "detokenize it",
     )
-    misaligned = _misaligned(sample)
+    misaligned = _misaligned(sample, files)
     if misaligned is not None:
         yield f"{files}: {misaligned}; check that the same line is the same sentence"
     yield from _other_languages(sample, files, src_lang, tgt_lang)
 
 
-def _misaligned(sample: Sample) -> str | None:
+def _misaligned(sample: Sample, files: ParallelText) -> str | None:
     """Whether the lines of both sides belong together, judged by lengths and numbers."""
     lengths = np.array([(len(src), len(tgt)) for _, (src, tgt) in sample], np.float64)
     num_with_numbers = 0
@@ -235,7 +235,9 @@ def _misaligned(sample: Sample) -> str | None:
         after = np.mean(correlations[number:])
         if after < MIN_CORRELATION < before / 2:
             line, _ = sample[number * len(sample) // NUM_WINDOWS]
-            return f"from about line {line} on, source and target lines do not match"
+            return (
+                f"from about line {files.place_of(line)} on, source and target lines do not match"
+            )
     return None
 
 
@@ -275,7 +277,7 @@ def _other_languages(
     if len(swapped) >= max(MIN_LINES, MAX_SWAPPED * len(asked)):
         yield (
             f"{files}: in {len(swapped) / len(asked):.0%} of the pairs the sides are swapped, for "
-            f"example in line {swapped[0]}"
+            f"example in line {files.place_of(swapped[0])}"
         )
         return
     for side, text, lang in ((files.src, all_src, src_lang), (files.tgt, all_tgt, tgt_lang)):

@@ -115,6 +115,15 @@ class ParallelText:
         every = chain.from_iterable(_aligned(file.src, file.tgt) for file in self.by_file())
         return every if self.lines is None else islice(every, *self.lines)
 
+    def place_of(self, line: int) -> str:
+        """The number of a line, which counts through all files from 1; of several, in its file."""
+        for file in self.by_file() if len(self.src.paths) > 1 else ():
+            num_lines = sum(1 for _ in file.src.lines())
+            if line <= num_lines:
+                return f"{line} of {file}"
+            line -= num_lines
+        return str(line)
+
     def by_file(self) -> "list[ParallelText]":
         """The text of each file alone, if both sides have as many."""
         if len(self.src.paths) != len(self.tgt.paths):

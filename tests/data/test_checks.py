@@ -152,6 +152,6 @@ def test_right_pairs_of_about_one_length_are_not_called_shuffled() -> None:
     """480 pairs of which the lengths differ by chance only: they tell nothing."""
     rng = random.Random(0)
     alike = [(i, ("a" * rng.randint(18, 22), "b" * rng.randint(19, 23))) for i in range(480)]
-    assert _misaligned(alike) is None
+    assert _misaligned(alike, text_in(Path("a.de"), Path("a.en"))) is None
     spread = [(i, ("a" * rng.randint(10, 40), "b" * rng.randint(10, 40))) for i in range(480)]
-    assert _misaligned(spread) is not None
+    assert _misaligned(spread, text_in(Path("a.de"), Path("a.en"))) is not None

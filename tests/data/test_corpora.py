@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from small import config_of, text_in
 
-from mt_cli.config.schema import DataConfig
-from mt_cli.data.corpora import RawPair, corpus_hashes, find_corpus
+from mt_cli.config.schema import DataConfig, FilesConfig
+from mt_cli.data.corpora import ParallelText, RawPair, corpus_hashes, find_corpus
 from mt_cli.errors import ConfigError, DataError
 
 
@@ -149,3 +149,16 @@ def test_files_that_do_not_match_are_told(
 ) -> None:
     with pytest.raises(DataError, match=message):
         many(tmp_path, {"a.de": "eins\n", "b.de": "zwei\n", **targets})
+
+
+def test_a_line_of_several_files_is_named_by_its_own(tmp_path: Path) -> None:
+    for name, num_lines in (("a", 2), ("b", 3)):
+        for lang in ("de", "en"):
+            tmp_path.joinpath(f"{name}.{lang}").write_text(f"{name}\n" * num_lines)
+    config = FilesConfig(src=(tmp_path / "*.de",), tgt=(tmp_path / "*.en",))
+    text = ParallelText.of(config)
+    names = [text.place_of(line) for line in (1, 2, 3, 5)]
+    places = [(name.split()[0], name.count("a.de"), name.count("b.en")) for name in names]
+    assert places == [("1", 1, 0), ("2", 1, 0), ("1", 0, 1), ("3", 0, 1)]
+    one = ParallelText.of(FilesConfig(src=(tmp_path / "a.de",), tgt=(tmp_path / "a.en",)))
+    assert one.place_of(2) == "2"
