@@ -7,6 +7,7 @@ the tables, and the help is the key's own.
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -97,59 +98,74 @@ def test_set_choice(
     return EvalChoice.of(split or (), src, ref or (), data, ",".join(noise or ()) or ())
 
 
-# Flags that stand for a key: the key, what follows the flag, and perhaps the value it gives
+# Flags that stand for a key
+
+
+@dataclass(frozen=True)
+class Flag:
+    """What a flag stands for."""
+
+    key: str
+    """Of the config."""
+    metavar: str = ""
+    """What follows the flag."""
+    value: str | None = None
+    """Of a switch, which nothing follows: what it sets the key to."""
+    is_path: bool = False
+
 
 MODEL_FLAGS = {
-    "--batch-size": ("decoding.batch_size", "N"),
-    "--precision": ("decoding.precision", "fp32|bf16|fp16"),
-    "--backend": ("model.backend", "|".join(BACKENDS)),
-    "--device": ("runtime.device", "auto|cpu|cuda|mps"),
-    "--threads": ("runtime.threads", "N"),
+    "--batch-size": Flag("decoding.batch_size", "N"),
+    "--precision": Flag("decoding.precision", "fp32|bf16|fp16"),
+    "--backend": Flag("model.backend", "|".join(BACKENDS)),
+    "--device": Flag("runtime.device", "auto|cpu|cuda|mps"),
+    "--threads": Flag("runtime.threads", "N"),
 }
 DECODING_FLAGS = {
-    "--beam-size": ("decoding.beam_size", "N"),
-    "--length-penalty": ("decoding.length_penalty", "A"),
-    "--glossary": ("decoding.glossary", "FILE"),
+    "--beam-size": Flag("decoding.beam_size", "N"),
+    "--length-penalty": Flag("decoding.length_penalty", "A"),
+    "--glossary": Flag("decoding.glossary", "FILE", is_path=True),
     **MODEL_FLAGS,
 }
 RARE_DECODING_FLAGS = {
-    "--no-repeat-ngram": ("decoding.no_repeat_ngram", "N"),
-    "--replace-unk": ("decoding.replace_unk", "=true"),
-    "--no-replace-unk": ("decoding.replace_unk", "=false"),
-    "--sample": ("decoding.temperature", "=1.0"),
-    "--temperature": ("decoding.temperature", "X"),
-    "--top-k": ("decoding.top_k", "K"),
-    "--top-p": ("decoding.top_p", "P"),
-    "--seed": ("decoding.seed", "N"),
-    "--rerank-with": ("decoding.rerank_with", "RUN"),
-    "--rerank-weights": ("decoding.rerank_weights", "LAMBDA,MU"),
+    "--no-repeat-ngram": Flag("decoding.no_repeat_ngram", "N"),
+    "--replace-unk": Flag("decoding.replace_unk", value="true"),
+    "--no-replace-unk": Flag("decoding.replace_unk", value="false"),
+    "--sample": Flag("decoding.temperature", value="1.0"),
+    "--temperature": Flag("decoding.temperature", "X"),
+    "--top-k": Flag("decoding.top_k", "K"),
+    "--top-p": Flag("decoding.top_p", "P"),
+    "--seed": Flag("decoding.seed", "N"),
+    "--rerank-with": Flag("decoding.rerank_with", "RUN", is_path=True),
+    "--rerank-weights": Flag("decoding.rerank_weights", "LAMBDA,MU"),
 }
 """They work, and stand in docs/commands.md; the help of a command is for what people need."""
 TRAINING_FLAGS = {
-    "--init-from": ("training.init_from", "RUN"),
-    "--max-steps": ("training.max_steps", "N"),
-    "--seed": ("runtime.seed", "N"),
-    "--device": ("runtime.device", "auto|cpu|cuda|mps"),
-    "--threads": ("runtime.threads", "N"),
-    "--precision": ("runtime.precision", "auto|fp32|bf16|fp16"),
+    "--init-from": Flag("training.init_from", "RUN", is_path=True),
+    "--max-steps": Flag("training.max_steps", "N"),
+    "--seed": Flag("runtime.seed", "N"),
+    "--device": Flag("runtime.device", "auto|cpu|cuda|mps"),
+    "--threads": Flag("runtime.threads", "N"),
+    "--precision": Flag("runtime.precision", "auto|fp32|bf16|fp16"),
 }
-FlagTable = Mapping[str, tuple[str, str]]
+FlagTable = Mapping[str, Flag]
 
 
 def parameters_of(table: FlagTable, *, is_hidden: bool = False) -> list[Parameter]:
     """The flags of `table` as Typer takes them."""
     parameters = []
-    for flag, (key, metavar) in table.items():
-        name = flag.strip("-").replace("-", "_")
-        kind: object = str | None
-        option = typer.Option(flag, metavar=metavar, help=_help_of(key), hidden=is_hidden)
-        if metavar.startswith("="):
-            kind = bool
-            option = typer.Option(flag, help=_help_of(key), hidden=is_hidden)
-        default = False if kind is bool else None
-        annotation = Annotated[kind, option]  # type: ignore[valid-type]
+    for name, flag in table.items():
+        option = typer.Option(
+            name, metavar=flag.metavar or None, help=_help_of(flag.key), hidden=is_hidden
+        )
+        kind: object = str | None if flag.value is None else bool
         parameters.append(
-            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            Parameter(
+                name.strip("-").replace("-", "_"),
+                Parameter.KEYWORD_ONLY,
+                default=None if flag.value is None else False,
+                annotation=Annotated[kind, option],
+            )
         )
     return parameters
 
@@ -170,17 +186,17 @@ def settings_given(given: dict[str, object], table: FlagTable) -> list[str]:
         UsageError: a key is set twice by `--set`, or by two switches.
     """
     settings: dict[str, str] = {}
-    for flag, (key, metavar) in table.items():
-        value = given.pop(flag.strip("-").replace("-", "_"))
-        if metavar.startswith("="):
+    for name, flag in table.items():
+        value = given.pop(name.strip("-").replace("-", "_"))
+        key = flag.key
+        if flag.value is not None:
             if value and key in settings:
-                raise UsageError(f"{flag} contradicts another flag for {key}; give one of them")
+                raise UsageError(f"{name} contradicts another flag for {key}; give one of them")
             if value:
-                settings[key] = f"{key}{metavar}"
+                settings[key] = f"{key}={flag.value}"
         elif value is not None:
             # A path stays text, whatever it looks like.
-            is_path = metavar in ("RUN", "FILE")
-            text = json.dumps(value, ensure_ascii=False) if is_path else value
+            text = json.dumps(value, ensure_ascii=False) if flag.is_path else value
             settings[key] = f"{key}={text}"
     of_set: dict[str, str] = {}
     for setting in cast("list[str] | None", given["settings"]) or ():

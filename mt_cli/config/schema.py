@@ -283,20 +283,19 @@ class DataConfig(Section):
     """`[data]`: which sentences, and which of them train."""
 
     corpus: Corpora = ("sample",)
-    """`sample` comes with the program; `multi30k`, `tatoeba` and `manythings` are downloaded;
-    `files` are your own. A list such as `["multi30k", "tatoeba"]` puts the splits of one name
-    together.
+    """`sample` is bundled; `multi30k`, `tatoeba` and `manythings` are downloaded; `files` are your
+    own. A list such as `["multi30k", "tatoeba"]` joins their splits by name.
     """
     splits: Splits = ("train", "val", "test")
     """Splits to prepare: `train` and `val` are needed, the others are test sets."""
     files: dict[SplitName, FilesConfig] = Field(default_factory=dict)
     """For `corpus = "files"`: `[data.files.<split>]` tables with `src` and `tgt` paths."""
     more: dict[SplitName, MorePairsConfig] = Field(default_factory=dict)
-    """`[data.more.<name>]` tables: more pairs to train on, from which no vocabulary is learned."""
+    """`[data.more.<name>]` tables: more training pairs; vocabularies are not learned from them."""
     augment: AugmentConfig = Field(default_factory=AugmentConfig)
     """Noisy copies of training pairs."""
     filter: FilterConfig = Field(default_factory=FilterConfig)
-    """Training pairs to leave out, by their text."""
+    """Which training pairs to leave out."""
     src_lang: Language = "de"
     """Language code of the source side."""
     tgt_lang: Language = "en"
@@ -304,7 +303,7 @@ class DataConfig(Section):
     lowercase: bool = False
     """Lower-case both sides, and the references when scoring."""
     max_len: int = Field(default=128, ge=1, le=MAX_LENGTH)
-    """Training pairs with a side of more tokens are dropped; other splits keep every line."""
+    """Training pairs with more tokens on a side are left out; other splits keep every line."""
 
     @property
     def is_files(self) -> bool:
@@ -359,19 +358,21 @@ class TokenizerConfig(Section):
     kind: TokenizerKind = "bpe"
     """`spacy` words, or SentencePiece subwords learned by `bpe` or `unigram`."""
     vocab_size: int = Field(default=8000, ge=8, le=MAX_COUNT)
-    """Largest number of entries in a vocabulary (exactly that many for subwords, where the text
-    allows).
-    """
+    """Most entries of a vocabulary; of subwords exactly so many, if the text has enough."""
     tgt_vocab_size: int | None = Field(default=None, ge=8, le=MAX_COUNT)
-    """The same for the target side, where it differs and `joint` is off."""
+    """Most entries of the target vocabulary, if it differs and `joint` is off."""
     min_freq: int = Field(default=2, ge=1, le=MAX_COUNT)
-    """Words seen fewer times in (at most 500,000) training pairs become `<unk>` (`spacy` only)."""
+    """Words that occur fewer times become `<unk>` (`spacy` only; counted in at most 500,000
+    training pairs).
+    """
     joint: bool = True
-    """One vocabulary for both sides, which lets `model.tie` be `all`."""
+    """One vocabulary for both sides; `model.tie = "all"` needs it."""
     split_digits: bool = False
-    """Make every digit a subword, so that a model copies numbers that it has never seen."""
+    """Make every digit a subword, so that the model can copy numbers it has never seen."""
     from_run: FilePath | None = None
-    """Use this run's tokenizer and learn none; `training.init_from` on other data needs it."""
+    """Run whose tokenizer is used in place of a new one; `training.init_from` on other data needs
+    it.
+    """
 
     def _problems(self) -> Iterator[str]:
         if self.joint and self.tgt_vocab_size is not None:
@@ -406,19 +407,19 @@ class ModelConfig(Section):
     scale_embeddings: bool = True
     """Multiply embeddings by sqrt(d_model) (Vaswani et al. 2017, 3.4)."""
     tie: Literal["none", "decoder", "all"] = "all"
-    """Share the output matrix with the target embedding (`decoder`), and that with the source's
+    """Shared matrices: output and target embedding (`decoder`), or also the source embedding
     (`all`).
     """
     activation: Literal["relu", "gelu"] = "relu"
     """Between the two feed-forward matrices."""
     dropout: Probability = 0.1
-    """On embeddings and on each sublayer's output."""
+    """Dropout of embeddings and of each sublayer's output."""
     attention_dropout: Probability = 0.0
-    """On attention weights."""
+    """Dropout of attention weights."""
     activation_dropout: Probability = 0.0
     """Between the two feed-forward matrices."""
     output_bias: bool = False
-    """A bias on the output layer."""
+    """Whether the output layer has a bias."""
 
     @property
     def longest_sentence(self) -> int:
@@ -446,7 +447,7 @@ class TrainingConfig(Section):
     max_epochs: int = Field(default=12, ge=1, le=MAX_COUNT)
     """Passes over the training pairs, all with as many updates as the first."""
     max_steps: int | None = Field(default=None, ge=1, le=MAX_COUNT)
-    """Most updates; training may end before `max_epochs`."""
+    """Most updates; they may end training before `max_epochs`."""
     tokens_per_batch: int = Field(default=4096, ge=1, le=MAX_COUNT)
     """Largest number of tokens on one side of a batch, padding included."""
     accumulation: int = Field(default=1, ge=1, le=MAX_COUNT)
@@ -456,7 +457,7 @@ class TrainingConfig(Section):
     or Muon (Jordan et al. 2024) for the matrices of encoder and decoder, with AdamW for all else.
     """
     weight_decay: float = Field(default=0.0, ge=0, le=MAX_FLOAT)
-    """Decay of matrices; vectors and embeddings are left alone."""
+    """Weight decay of matrices; vectors and embeddings have none."""
     schedule: Schedule = "cosine"
     """After the warm-up: 1/sqrt(step) (Noam), a cosine down to zero, or level."""
     peak_lr: float = Field(default=1e-3, gt=0, le=MAX_FLOAT)
@@ -474,9 +475,9 @@ class TrainingConfig(Section):
     validate_every: int = Field(default=0, ge=0, le=MAX_COUNT)
     """Updates between validations; 0 is once an epoch."""
     best_by: Literal["bleu", "loss"] = "bleu"
-    """What the best checkpoint, and early stopping, are judged by."""
+    """What decides which checkpoint is best, and when to stop early."""
     patience: int = Field(default=0, ge=0, le=MAX_COUNT)
-    """Stop after this many validations without a better one; 0 is never."""
+    """Stop after so many validations without improvement; 0 is never."""
     log_every: int = Field(default=50, ge=1, le=MAX_COUNT)
     """Updates between log lines."""
 
@@ -492,7 +493,8 @@ class DecodingConfig(Section):
     beam_size: int = Field(default=1, ge=1, le=MAX_LENGTH)
     """Hypotheses kept of each sentence; 1 is greedy."""
     length_penalty: float = Field(default=0.0, ge=0, le=10)
-    """Alpha of Wu et al. (2016): more favours longer texts. 0 ranks by probability alone."""
+    """Alpha of Wu et al. (2016): higher values favour longer texts; 0 ranks by probability alone.
+    """
     max_len_factor: float | None = Field(default=None, ge=0, le=MAX_LENGTH)
     """A translation ends after `max_len_factor` · source tokens + `max_len_extra` tokens. Not set:
     1.5, or more where the training pairs' targets are longer than that.
@@ -500,13 +502,13 @@ class DecodingConfig(Section):
     max_len_extra: int = Field(default=10, ge=1, le=MAX_LENGTH)
     """See `max_len_factor`."""
     no_repeat_ngram: int = Field(default=0, ge=0, le=MAX_LENGTH)
-    """No sequence of so many tokens occurs twice in a translation; 0 is no limit."""
+    """Forbid sequences of so many tokens to occur twice in a translation; 0 is no limit."""
     capitals: CapitalsReading = "lower"
     """How a line of several words in capitals is read: `as_is`, in `lower` case, or with a capital
     for each word (`title`). `evaluate --noise capitals` shows what is best for a model.
     """
     replace_unk: bool = True
-    """Copy the source's word where the vocabulary has none. Subwords know every word."""
+    """Copy the source word where the model writes `<unk>`. Subwords have no `<unk>`."""
     batch_size: int = Field(default=0, ge=0, le=MAX_COUNT)
     """Sentences in a batch, grouped by length; 0 picks a size for the device."""
     precision: Precision = "fp32"
@@ -515,19 +517,17 @@ class DecodingConfig(Section):
     """
 
     temperature: float = Field(default=0.0, ge=0, le=1e6)
-    """Above 0, translations are drawn at random: below 1, likely tokens are preferred."""
+    """Above 0, translations are drawn at random; below 1, likely tokens are preferred."""
     top_k: int = Field(default=0, ge=0, le=MAX_COUNT)
-    """Draw only from so many of the likeliest tokens (Fan et al. 2018); 0 is all."""
+    """Draw only from the so many likeliest tokens (Fan et al. 2018); 0 is all."""
     top_p: Share = 1.0
-    """Draw only from the fewest tokens of this probability (Holtzman et al. 2020)."""
+    """Draw only from the fewest tokens whose probabilities sum to this (Holtzman et al. 2020)."""
     seed: int = Field(default=1, ge=0, lt=2**63)
-    """Seed of what is drawn."""
+    """Seed of sampling."""
     glossary: FilePath | None = None
-    """A file of terms that have to be translated as it says: in each line a term, a tab and its
-    translation.
-    """
+    """File of terms and their translations: a term, a tab and its translation on each line."""
     rerank_with: FilePath | None = None
-    """A run of the other direction that chooses among the beams, of which it wants many."""
+    """Run of the other direction that chooses among the beams; use many beams."""
     rerank_weights: Numbers = (0.3, 0.25)
     """Lambda and mu of log p(y|x) + lambda log p(x|y) + mu |y|: the score of Yee et al. (2019)
     without a language model, and with a reward for each token. Tuned on Multi30k's val.
@@ -546,26 +546,26 @@ class RuntimeConfig(Section):
     """`[runtime]`: hardware and process settings."""
 
     device: Device = "auto"
-    """`auto` takes a CUDA GPU where there is one."""
+    """`auto` takes a CUDA GPU if there is one."""
     precision: PrecisionChoice = "auto"
-    """Of the layers in training, and of Muon's matrix products: `auto` is bf16 where the device is
-    fast in it, which a CPU tries when training begins, else fp16 on a GPU that has matrix units
+    """Precision of the layers in training, and of Muon's matrix products. `auto` is bf16 where the
+    device is fast in it (a CPU is timed when training starts), else fp16 on a GPU with matrix units
     for it, else fp32.
     """
     graphs: GraphsChoice = "auto"
     """`auto` replays updates as CUDA graphs on a GPU: one launch each. It needs
-    `training.accumulation = 1`, one process and no `model.output_bias`; without them, and where a
-    graph cannot be captured, updates are made as usual.
+    `training.accumulation = 1`, one process and no `model.output_bias`; otherwise, and if a graph
+    cannot be captured, updates run as usual.
     """
     threads: int = Field(default=0, ge=0, le=MAX_THREADS)
-    """CPU threads; 0 is OMP_NUM_THREADS, or all cores that it may use."""
+    """CPU threads; 0 is OMP_NUM_THREADS, or all cores that the process may use."""
     track: TrackerName = "none"
     """Experiment tracker that gets the curves too: `tensorboard` (files in the run folder),
     `trackio` (on this machine) or `wandb` (Weights & Biases). Each is a package: `pip install
     '.[trackio]'`.
     """
     seed: int = Field(default=1, ge=0, lt=2**63)
-    """Seed of everything that is random."""
+    """Seed of the training: weights, order of the pairs, dropout, noise."""
 
 
 class Config(Section):
