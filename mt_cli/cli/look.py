@@ -130,10 +130,10 @@ def runs(
     Also their sizes, times and states, and in what their configs differ. Finished trainings that
     differ in their seed only share a row: mean ± standard deviation. --json lists each.
     """
-    from mt_cli.look.inspect import joined_by_seed, summarize_runs
+    from mt_cli.look.inspect import rows_of, summarize_runs
 
     found = summarize_runs(folder, sort=sort)
-    table = _runs_table(joined_by_seed(found))
+    table = _runs_table(rows_of(found))
     lines = [table.text()]
     unfinished = [each for each in found if not each.is_finished and each.step is not None]
     if unfinished:

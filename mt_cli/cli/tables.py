@@ -60,7 +60,7 @@ class Table:
 
     def markdown(self) -> str:
         """A table for GitHub and most pages, and a line for each signature."""
-        rows = [[cell.replace("|", r"\|") for cell in row] for row in self._texts()]
+        rows = [_without_bars(row) for row in self._texts()]
         notes = [f"{name}: `{signature}`" for name, signature in self.signatures.items()]
         notes += [f"{mark}: {meaning}" for mark, meaning in self.marks.items()]
         return self._tabulated(rows, "pipe") + "".join(f"\n\n{note}" for note in notes)
@@ -94,12 +94,20 @@ class Table:
         return file.getvalue().rstrip("\n")
 
     def _texts(self) -> list[list[str]]:
-        return [["-" if cell is None else str(cell) for cell in row] for row in self.rows]
+        return [list(map(_text, row)) for row in self.rows]
 
     def _tabulated(self, rows: Sequence[Sequence[str]], form: str) -> str:
-        shown = [[visible(cell) for cell in row] for row in rows]
         align = ["left"] * self.lefts + ["right"] * (len(self.head) - self.lefts)
-        return tabulate(shown, self.head, tablefmt=form, colalign=align, disable_numparse=True)
+        return tabulate(rows, self.head, tablefmt=form, colalign=align, disable_numparse=True)
+
+
+def _text(cell: Cell) -> str:
+    return "-" if cell is None else visible(str(cell))
+
+
+def _without_bars(row: Sequence[str]) -> list[str]:
+    """The cells of a row of a Markdown table, which bars would part."""
+    return [cell.replace("|", r"\|") for cell in row]
 
 
 def _plain(cell: Cell) -> object:

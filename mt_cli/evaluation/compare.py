@@ -30,7 +30,7 @@ from mt_cli.evaluation.significance import (
 )
 from mt_cli.evaluation.test_sets import EvalChoice, EvalSet
 from mt_cli.runs.opening import open_model
-from mt_cli.runs.run import Recipe, Run, seed_groups
+from mt_cli.runs.run import Recipe, Run, joined_by_seed
 from mt_cli.text.language import base_language
 from mt_cli.translation.options import DecodingOptions
 
@@ -85,8 +85,7 @@ class Comparison:
     @property
     def groups(self) -> list[list[Contrast]]:
         """The systems; trainings that differ in their seed only are together."""
-        places = seed_groups([each.recipe for each in self.systems])
-        return [[self.systems[place] for place in group] for group in places]
+        return joined_by_seed(self.systems, [each.recipe for each in self.systems])
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import write_atomically
 from mt_cli.runs.metrics import number_in, read_metrics
 from mt_cli.runs.opening import open_run
-from mt_cli.runs.run import Recipe, Run, seed_groups
+from mt_cli.runs.run import Recipe, Run, joined_by_seed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -265,10 +265,12 @@ def compose(runs: Sequence[Curves], *, labels: Sequence[str]) -> "Figure":
 
     figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
     loss, bleu, rate = figure.subplots(3, 1, sharex=True, height_ratios=(4, 3, 2))
-    for number, places in enumerate(seed_groups([curves.recipe for curves in runs])):
-        group = [runs[place] for place in places]
+    labelled = list(zip(runs, labels, strict=True))
+    groups = joined_by_seed(labelled, [curves.recipe for curves in runs])
+    for number, of_group in enumerate(groups):
+        group = [curves for curves, _ in of_group]
         colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
-        label = ", ".join(labels[place] for place in places)
+        label = ", ".join(label for _, label in of_group)
         _draw(loss, [each.train_nll for each in group], colour, label=f"{label}, train", style=":")
         _draw(loss, [each.val_nll for each in group], colour, label=f"{label}, val", marker=marker)
         _draw(bleu, [each.bleu for each in group], colour, label=label, marker=marker)
@@ -310,8 +312,8 @@ def _draw(
 ) -> None:
     """Draw the mean of `curves` at the steps that all have, and a band of a standard deviation."""
     of_steps = [dict(curve) for curve in curves]
-    steps = [step for step, _ in curves[0] if all(step in values for values in of_steps)]
-    values = np.array([[values[step] for step in steps] for values in of_steps])
+    steps = sorted(set(of_steps[0]).intersection(*of_steps))
+    values = np.array([list(map(of_curve.__getitem__, steps)) for of_curve in of_steps])
     mean = values.mean(0)
     if len(curves) > 1:
         deviation = values.std(0, ddof=1)

@@ -26,7 +26,7 @@ from mt_cli.model.numpy_model import Shape, num_parameters
 from mt_cli.runs.checkpoint import MODEL
 from mt_cli.runs.metrics import read_metrics
 from mt_cli.runs.opening import open_run
-from mt_cli.runs.run import ENVIRONMENT, POINTERS, SCORES, STATUS, Recipe, Run, seed_groups
+from mt_cli.runs.run import ENVIRONMENT, POINTERS, SCORES, STATUS, Recipe, Run, joined_by_seed
 from mt_cli.text import SPECIALS
 from mt_cli.text.tokenizers import Tokenizer
 
@@ -212,10 +212,9 @@ class RunSummary:
         return self.state in ("finished", "early_stop")
 
 
-def joined_by_seed(runs: Sequence[RunSummary]) -> list[list[RunSummary]]:
-    """The `runs`, together where they are finished and differ in their seed only."""
-    groups = seed_groups([each.recipe if each.is_finished else None for each in runs])
-    return [[runs[place] for place in places] for places in groups]
+def rows_of(runs: Sequence[RunSummary]) -> list[list[RunSummary]]:
+    """The `runs` of each row of a table: finished ones that differ in their seed only share one."""
+    return joined_by_seed(runs, [each.recipe if each.is_finished else None for each in runs])
 
 
 def summarize_runs(folder: Path, *, sort: str = "name") -> list[RunSummary]:

@@ -10,11 +10,11 @@ eval/           README.md                         kept evaluations, and the mode
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from mt_cli.model.model import TranslationModel
 
 log = logging.getLogger(__name__)
+Item = TypeVar("Item")
 
 CHECKPOINTS = "checkpoints"
 EVALUATIONS = "eval"
@@ -109,14 +110,19 @@ class Recipe:
     seed: int
 
 
-def seed_groups(recipes: Sequence[Recipe | None]) -> list[list[int]]:
-    """The places of trainings that differ in their seed only, together; None is like no other."""
-    groups: dict[object, list[int]] = {}
-    times = Counter[Recipe | None]()
-    for place, recipe in enumerate(recipes):
-        key = place if recipe is None else (recipe.config, times[recipe])  # a copy is no other seed
-        groups.setdefault(key, []).append(place)
-        times[recipe] += 1
+def joined_by_seed(items: Iterable[Item], recipes: Iterable[Recipe | None]) -> list[list[Item]]:
+    """The `items`, together where their `recipes` differ in the seed only; None is like no other.
+
+    A copy of a run is no other seed.
+    """
+    groups: dict[object, list[Item]] = {}
+    times = Counter[Recipe]()
+    for place, (item, recipe) in enumerate(zip(items, recipes, strict=True)):
+        key: object = place
+        if recipe is not None:
+            key = (recipe.config, times[recipe])
+            times[recipe] += 1
+        groups.setdefault(key, []).append(item)
     return list(groups.values())
 
 

@@ -160,7 +160,11 @@ class Api:
             answers.append(answer)
         if isinstance(given.q, str):
             return json_answer(answers[0])
-        return json_answer({key: [answer[key] for answer in answers] for key in answers[0]})
+        together: dict[str, list[object]] = {key: [] for key in answers[0]}
+        for answer in answers:
+            for key, value in answer.items():
+                together[key].append(value)
+        return json_answer(together)
 
     def _is_target(self, detected: Mapping[str, object]) -> bool:
         """Whether a text is clearly in the language that it would be translated into."""

@@ -52,6 +52,12 @@ RULES = (
     Rule("address", f"{ENCLOSED} | {ADDRESSES}", "always"),
     Rule("code", "`[^`]{1,200}`", "always"),
     Rule(
+        "path",  # /etc/passwd, ~/a/b, C:\\Windows
+        r"(?<! [\w./\\] )"
+        r"(?: (?: ~ | \.{1,2} )? (?: / [\w.-]*\w ){2,50} | [a-z]: (?: \\ [\w.-]*\w ){1,50} )",
+        "always",
+    ),
+    Rule(
         "placeholder",  # tags, {name}, ${x}, #{x}, %s, %1$s, &amp; and \n in two letters
         r"""</? [a-z] [^<>]{0,200} > | [$\#]? \{\{? [^{}\s]{0,50} \}\}? | (?<!:) \\ [nrt]
         | & (?: \#\d{1,7} | [a-z]\w{1,30} ) ;
@@ -68,8 +74,9 @@ RULES = (
         "unlearnt",
     ),
     Rule(
-        "quantity",  # km², 5€, AT&T, 30 °C, § 5
+        "quantity",  # km², 5€, AT&T, 30 °C, § 5, 200 km/h
         rf"(?<!\w) [§$¢£¥€] \s {NUMBER} (?!\w)"
+        rf"| (?<!\w) {NUMBER} \s? [^\W\d_]{{1,3}} / [^\W\d_]{{1,3}} (?!\w)"
         rf"| (?<!\w) (?: {NUMBER} \s )?+ (?: {NUMBER} | [^\W{FORMS}]{{1,3}}+ )?+"
         rf"(?: [{BINDING}] (?: {NUMBER} | [^\W{FORMS}]{{1,3}}+ )?+ ){{1,8}}+ (?!\w)",
         "unlearnt",
@@ -84,7 +91,7 @@ WITHIN_A_LINE = re.compile(
 STAYS = {rule.name: rule.stays for rule in RULES}
 ADDRESS = re.compile(RULES[0].pattern, re.VERBOSE | re.IGNORECASE)
 """A web or an e-mail address with the marks around it; a long word takes linear time."""
-RARE = frozenset("&+=@#$*")
+RARE = frozenset("&+=@#$*/")
 """Signs that a few lines bring into a vocabulary; they count as unlearnt."""
 USUAL = re.compile(r"(?:[^\W_]|[ ,.;!?'](?!www\.)|-(?! ))*", re.IGNORECASE)
 """Lines that no rule finds anything in, unless it is unlearnt: nearly all."""
@@ -144,6 +151,7 @@ def cut(text: str, learnt: Learnt, *, indentation: str = "") -> tuple[str, list[
             end += len(text[end:]) - len(text[end:].lstrip(MARKS))
         kept = text[begin:end]
         joins_left = begin > 0 and not text[begin - 1].isspace()
+        is_within = joins_left and end < len(text)
         follows = text[end : end + 1] or " "
         if follows in MARKS:
             rest = rest.rstrip()
@@ -158,7 +166,7 @@ def cut(text: str, learnt: Learnt, *, indentation: str = "") -> tuple[str, list[
                 len(rest.split()),
                 joins_left=joins_left,
                 joins_right=not follows.isspace() and follows not in MARKS,
-                has_mark=follows in MARKS or (joins_left and text[begin - 1] not in MARKS),
+                has_mark=follows in MARKS or (is_within and text[begin - 1] not in MARKS),
             )
         )
         rest += "" if follows in MARKS else " "
