@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mt_cli.look.figures import Panel, write_picture
+from mt_cli.look.figures import Curves, Panel, compose, write_picture
+from mt_cli.runs.run import Recipe
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -43,3 +44,39 @@ def test_the_same_panel_gives_the_same_bytes(tmp_path: Path, ending: str) -> Non
     write_picture(first, [random_panel("a", "bcd")], title="same")
     write_picture(second, [random_panel("a", "bcd")], title="same")
     assert first.read_bytes() == second.read_bytes()
+
+
+def curves(config: str, seed: int, bleu: dict[int, float]) -> Curves:
+    """A run that was validated at these steps; its other curves are those of any other."""
+    other = [(10.0, 5.0), (20.0, 4.0)]
+    return Curves(
+        f"{config}{seed}", Recipe(config, seed), (), other, other, other, other, [*bleu.items()]
+    )
+
+
+def test_seeds_are_drawn_as_their_mean_in_a_band() -> None:
+    one = curves("a", 1, {10: 20.0, 20: 30.0, 30: 40.0})
+    two = curves("a", 2, {10: 22.0, 20: 34.0})  # it is behind
+    figure = compose([one, two, curves("b", 1, {20: 10.0})], labels=["one", "two", "other"])
+    bleu = figure.axes[1]
+    mean, other = bleu.get_lines()
+    assert mean.get_xydata().tolist() == [[10, 21], [20, 32]]
+    ((band),) = (each.get_paths()[0].vertices for each in bleu.collections)
+    assert {round(y, 3) for _, y in band} == {
+        round(m + d * 2**0.5, 3) for m, d in ((21, 1), (21, -1), (32, 2), (32, -2))
+    }
+    assert (other.get_xydata().tolist(), other.get_marker()) != ([[20, 10]], "")
+    assert [text.get_text() for text in figure.legends[0].get_texts()][:2] == [
+        "one, two, train",
+        "one, two, val",
+    ]
+
+
+def test_equal_curves_are_all_seen_and_a_single_point_is(tmp_path: Path) -> None:
+    runs = [curves(name, 1, {10: 20.0, 20: 30.0}) for name in "abc"]
+    figure = compose([*runs, curves("d", 1, {})], labels=list("abcd"))
+    widths = [line.get_linewidth() for line in figure.axes[1].get_lines()]
+    assert widths[0] > widths[1] > widths[2]
+    lone = Curves("x", Recipe("x", 1), (), [(1.0, 2.0)], [(1.0, 2.0)], [(1.0, 0.1)], [], [])
+    figure = compose([lone], labels=["x"])
+    assert all(line.get_marker() not in ("", "None") for line in figure.axes[2].get_lines())

@@ -205,10 +205,10 @@ def end_by_accident(*_: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("update", "interruption", "code", "state"),
+    ("update", "interruption", "code", "state", "reason"),
     [
-        (FIRST_PART, end_by_sigterm, 143, "stopped"),
-        (FIRST_PART + 1, end_by_accident, 1, "failed"),
+        (FIRST_PART, end_by_sigterm, 143, "stopped", "SIGTERM"),
+        (FIRST_PART + 1, end_by_accident, 1, "failed", "the power is gone"),
     ],
     ids=["SIGTERM", "crash"],
 )
@@ -221,10 +221,12 @@ def test_resumed_run_equals_the_uninterrupted_one(
     interruption: Callable[[Loss], None],
     code: int,
     state: str,
+    reason: str,
 ) -> None:
     disturb({update}, interruption)
     assert train(workspace, run, *SHORT).code == code
     assert ended(run) == (state, FIRST_PART)
+    assert reason in str(status(run)["reason"])
     disturb((), interruption)
     assert train(workspace, run, *SHORT, "--resume").code == 0
     assert status(run)["state"] == "finished"
