@@ -60,12 +60,12 @@ def test_seeds_are_drawn_as_their_mean_in_a_band() -> None:
     figure = compose([one, two, curves("b", 1, {20: 10.0})], labels=["one", "two", "other"])
     bleu = figure.axes[1]
     mean, other = bleu.get_lines()
-    assert mean.get_xydata().tolist() == [[10, 21], [20, 32]]
-    ((band),) = (each.get_paths()[0].vertices for each in bleu.collections)
+    assert np.asarray(mean.get_xydata()).tolist() == [[10, 21], [20, 32]]
+    (band,) = (np.asarray(each.get_paths()[0].vertices) for each in bleu.collections)
     assert {round(y, 3) for _, y in band} == {
         round(m + d * 2**0.5, 3) for m, d in ((21, 1), (21, -1), (32, 2), (32, -2))
     }
-    assert (other.get_xydata().tolist(), other.get_marker()) != ([[20, 10]], "")
+    assert (np.asarray(other.get_xydata()).tolist(), other.get_marker()) != ([[20, 10]], "")
     assert [text.get_text() for text in figure.legends[0].get_texts()][:2] == [
         "one, two, train",
         "one, two, val",
