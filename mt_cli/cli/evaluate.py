@@ -196,7 +196,8 @@ def _systems_table(comparison: "Comparison") -> Table:
         name = joint_name([contrast.name for contrast in group])
         scores = []
         for tests in zip(*(contrast.tests for contrast in group), strict=True):
-            is_marked = all(test.is_significant for test in tests)
+            has_one_outcome = len({test.outcome for test in tests}) == 1
+            is_marked = has_one_outcome and all(test.is_significant for test in tests)
             if len(tests) == 1:
                 own = tests[0].system
                 p = tests[0].randomization_p

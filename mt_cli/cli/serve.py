@@ -72,6 +72,7 @@ def serve(
     keys = requests.read_keys(api_keys) if api_keys else []
     reader = requests.RequestReader(char_limit=char_limit, keys=keys)
     model = api.ServedModel.of(runs or [], decoding_options(settings, checkpoint))
+    _ = model.translator  # what is wrong with the model is told before the server starts
     application = server.create_app(model, reader, cors_origins=cors_origin or ())
     listener = server.listening_socket(host, port)
     address = server.address_of(listener, has_keys=bool(keys))

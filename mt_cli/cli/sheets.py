@@ -2,17 +2,20 @@
 
 import csv
 import io
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import dropwhile, islice
 from pathlib import Path
 
 from mt_cli.cli.tables import safe_cell
 from mt_cli.data.tables import column_number, table_rows
-from mt_cli.errors import UsageError
-from mt_cli.text.normalize import decode_line
+from mt_cli.errors import DataError, UsageError
+from mt_cli.text.normalize import decode_line, is_valid_utf8
 from mt_cli.translation.result import WARNINGS, Translation
 from mt_cli.translation.streams import LINES_TOGETHER
+
+log = logging.getLogger(__name__)
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 COLUMNS = ("source", "translation", "mean_log_prob", "doubtful_words", *WARNINGS)
@@ -27,7 +30,7 @@ class SourceTable:
     number: int
     """Of the column, from 1."""
     has_names: bool
-    """Whether the first row names the columns."""
+    """Whether the first row that is not empty names the columns."""
     head: Sequence[str]
     """Names of the other columns."""
 
@@ -38,33 +41,42 @@ class SourceTable:
         Raises:
             UsageError: it is no such file. DataError: it has no such column, or is damaged.
         """
-        if path.with_suffix(path.suffix.lower()).suffix not in DELIMITERS:
+        if path.suffix.lower() not in DELIMITERS:
             raise UsageError(f"{path}: --columns names a column of a .csv or .tsv file")
-        _, head = next(table_rows(path), (0, []))
-        has_names = not column.isdecimal()
+        head = next((cells for _, cells in table_rows(path) if any(cells)), [])
+        names = list(map(decode_line, head))
+        has_names = column in names or not column.isdecimal()
         number = column_number(column, head, path) if has_names else int(column)
-        names = [f"column {i}" for i in range(1, len(head) + 1)]
-        if has_names:
-            names = list(map(decode_line, head))
+        if not 1 <= number <= len(head):
+            raise DataError(f"{path}: no column {number}; it has {len(head)}")
+        if not has_names:
+            names = [f"column {i}" for i in range(1, len(head) + 1)]
         return cls(path, number, has_names, names[: number - 1] + names[number:])
 
     def portions(self) -> Iterator[tuple[list[str], list[list[str]]]]:
         """Sources, and the other cells of their rows; many at a time."""
         rows = table_rows(self.path)
         if self.has_names:
+            rows = dropwhile(lambda row: not any(row[1]), rows)
             next(rows)
+        num_invalid = 0
         while portion := list(islice(rows, LINES_TOGETHER)):
             sources = []
             others = []
-            for line, cells in portion:
-                if any(cells) and self.number > len(cells):
-                    raise UsageError(f"{self.path}: line {line}: no column {self.number}")
+            for _, cells in portion:
+                num_invalid += not all(map(is_valid_utf8, cells))
                 texts = [" ".join(decode_line(cell).splitlines()) for cell in cells]
                 if not any(texts):
                     texts = [""] * (len(self.head) + 1)
                 sources.append(texts[self.number - 1])
                 others.append(texts[: self.number - 1] + texts[self.number :])
             yield sources, others
+        if num_invalid:
+            log.warning(
+                "%s: %d rows are not valid UTF-8; what could not be read was left out",
+                self.path,
+                num_invalid,
+            )
 
 
 class Sheet:
@@ -81,7 +93,7 @@ class Sheet:
         self._num_lines = 0
 
     def rows(self, found: Sequence[Sequence[Translation]], others: Sequence[Sequence[str]]) -> str:
-        """The rows of the next lines, which have further cells; the head before the first."""
+        """The rows of the next lines, which have further cells; the head comes first."""
         for of_line, cells in zip(found, others, strict=True):
             self._num_lines += 1
             for each in of_line:
@@ -101,7 +113,7 @@ def _cells(result: Translation) -> list[str]:
         else:
             facts.append("yes" if value is True else str(value or ""))
     texts = [result.source, result.text]
-    doubtful = ", ".join(result.doubtful_words)
+    doubtful = " ".join(result.doubtful_words)
     return [
         *map(safe_cell, texts),
         f"{result.mean_log_prob:.4f}",

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os.path import commonprefix
@@ -10,6 +11,7 @@ from typing import Annotated, Literal
 import typer
 from tabulate import tabulate
 
+from mt_cli.errors import UsageError
 from mt_cli.machine.terminal import print_lines, print_result, table_text, visible
 
 TableFormat = Literal["text", "markdown", "latex", "csv", "json"]
@@ -17,7 +19,8 @@ Format = Annotated[
     TableFormat,
     typer.Option("--format", help="Form of the results; json is what --json prints."),
 ]
-FORMULA_BEGINS = ("=", "+", "-", "@", "\t", "\r")
+FORMULA_BEGINS = ("=", "+", "-", "@")
+NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)*")
 
 
 @dataclass(frozen=True)
@@ -117,8 +120,10 @@ def _plain(cell: Cell) -> object:
 
 
 def safe_cell(text: str) -> str:
-    """`text` for a cell of a spreadsheet, which would execute one that begins like a formula."""
-    return f"'{text}" if text.startswith(FORMULA_BEGINS) else text
+    """`text` in one line for a cell of a spreadsheet, which would execute it as a formula."""
+    text = " ".join(re.split(r"[\r\n\t]", text))
+    is_formula = text.startswith(FORMULA_BEGINS) and not NUMBER.fullmatch(text)
+    return f"'{text}" if is_formula else text
 
 
 def joint_name(names: Sequence[str]) -> str:
@@ -133,6 +138,8 @@ def print_table(
     tables: Sequence[Table], text: str, document: object, *, form: TableFormat, as_json: bool
 ) -> None:
     """Print `tables` in another form than text, or else what the command has to say in `text`."""
+    if as_json and form not in ("text", "json"):
+        raise UsageError(f"--json contradicts --format {form}; give one of them")
     if as_json or form in ("text", "json"):
         print_result(text, document, as_json=as_json or form == "json")
     else:

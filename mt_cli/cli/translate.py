@@ -106,12 +106,7 @@ def translate(
         raise UsageError("give either --text or --input, not both")
     if columns is not None and len(sources or ()) != 1:
         raise UsageError("--columns names a column of one --input")
-    makes_sheet = Path(target).suffix.lower() in SHEETS
-    if makes_sheet and (as_json or with_score or with_alignment):
-        raise UsageError(
-            f"{target}: a table has its own columns; leave out --json, --with-score and "
-            "--with-alignment"
-        )
+    makes_sheet = _makes_sheet(target, is_other=as_json or with_score or with_alignment)
     from mt_cli.cli.sheets import Sheet, SourceTable
     from mt_cli.runs.opening import check_is_there, models_named, open_models
 
@@ -123,7 +118,7 @@ def translate(
     from mt_cli.translation.translator import Translator
 
     models = open_models(folders)
-    table = SourceTable.open(Path(sources[0]), columns) if sources and columns else None
+    table = SourceTable.open(Path(sources[0]), columns) if sources and columns is not None else None
     sheet = Sheet(Path(target), table.head if table else ()) if makes_sheet else None
     with ExitStack() as stack:
         files: list[io.BufferedIOBase] = []
@@ -174,12 +169,25 @@ def translate(
                     text = "".join(_as_text(each, with_score, with_alignment) for each in found)
                 lines_out.write(text.encode())
                 yield from (of_line[0] for of_line in found)
+            if sheet is not None:  # of an empty input, the head
+                lines_out.write(sheet.rows([], []).encode())
 
         if is_typed:  # each line is told what is wrong with it
             for result in written():
                 _log_warnings(warnings_of([result]))
         else:
             _log_warnings(warnings_of(written(), translator.glossary))
+
+
+def _makes_sheet(target: str, *, is_other: bool) -> bool:
+    """Whether `target` is a table, which has its own columns in place of those of other flags."""
+    makes_sheet = Path(target).suffix.lower() in SHEETS
+    if makes_sheet and is_other:
+        raise UsageError(
+            f"{target}: a table has its own columns; leave out --json, --with-score and "
+            "--with-alignment"
+        )
+    return makes_sheet
 
 
 def _told_if_unlike(

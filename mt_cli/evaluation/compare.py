@@ -143,7 +143,7 @@ def compare_systems(
             changes = find_changes(baseline, hyps, refs, sources, lowercase=text["lowercase"])
             changes.sort(key=lambda change: -abs(change["difference"]))
             outcome: Outcome = outcome_of(of_system) if changes else "identical"
-            recipe = None if path.is_file() else open_model(path).recipe
+            recipe = open_model(path).recipe if path.is_dir() else None
             contrasts.append(Contrast(str(path), recipe, outcome, of_system, changes))
         found[test_set.name] = Comparison(
             test_set.name, n, str(paths[0]), resamples, trials, contrasts

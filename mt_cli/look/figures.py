@@ -186,7 +186,8 @@ class Curves:
     """What a run measured of itself."""
 
     name: str
-    recipe: Recipe
+    recipe: Recipe | None
+    """None before the training has ended."""
     bleu_signatures: tuple[str, ...]
     """Of the points of `bleu`: one, unless sacreBLEU changed between two sessions."""
     train_loss: Curve
@@ -221,7 +222,7 @@ def curves_of(run: Run) -> Curves:
 
     return Curves(
         name=run.folder.resolve().name,
-        recipe=run.recipe,
+        recipe=run.recipe if run.is_finished() else None,
         bleu_signatures=tuple(
             dict.fromkeys(str(each.get("bleu_signature")) for each in validations)
         ),

@@ -26,7 +26,16 @@ from mt_cli.model.numpy_model import Shape, num_parameters
 from mt_cli.runs.checkpoint import MODEL
 from mt_cli.runs.metrics import read_metrics
 from mt_cli.runs.opening import open_run
-from mt_cli.runs.run import ENVIRONMENT, POINTERS, SCORES, STATUS, Recipe, Run, joined_by_seed
+from mt_cli.runs.run import (
+    ENVIRONMENT,
+    FINISHED,
+    POINTERS,
+    SCORES,
+    STATUS,
+    Recipe,
+    Run,
+    joined_by_seed,
+)
 from mt_cli.text import SPECIALS
 from mt_cli.text.tokenizers import Tokenizer
 
@@ -209,7 +218,7 @@ class RunSummary:
     @property
     def is_finished(self) -> bool:
         """Whether the training came to its end."""
-        return self.state in ("finished", "early_stop")
+        return self.state in FINISHED
 
 
 def rows_of(runs: Sequence[RunSummary]) -> list[list[RunSummary]]:

@@ -50,6 +50,8 @@ CHECKPOINTS = "checkpoints"
 EVALUATIONS = "eval"
 SCORES = "scores.json"
 LOG = "train.log"
+FINISHED = ("finished", "early_stop")
+"""States of a training that came to its end."""
 METRICS = "metrics.jsonl"
 STATUS = "status.json"
 ENVIRONMENT = "env.json"
@@ -106,7 +108,7 @@ class Recipe:
     """How a run was trained."""
 
     config: str
-    """A hash of its config without the seed."""
+    """A hash of its data, and of its config without the seed."""
     seed: int
 
 
@@ -171,7 +173,7 @@ class Run:
         """That of the training."""
         values = flat(self.config)
         seed = values.pop("runtime.seed")
-        return Recipe(sha256_json(values), cast("int", seed))
+        return Recipe(sha256_json([values, self.manifest.prepared.sha256]), cast("int", seed))
 
     # The model
 
@@ -304,6 +306,10 @@ class Run:
     def status(self) -> dict[str, object]:
         """Where its training stands: the facts of status.json."""
         return self.read_facts(STATUS)
+
+    def is_finished(self) -> bool:
+        """Whether its training came to its end."""
+        return self.status().get("state") in FINISHED
 
     def latest_environment(self) -> dict[str, object]:
         """The facts of env.json as they were when training began last."""

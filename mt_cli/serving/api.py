@@ -21,7 +21,6 @@ from mt_cli.runs.run import Run
 from mt_cli.serving.batcher import Batcher, Wanted
 from mt_cli.serving.requests import (
     MAX_ALTERNATIVES,
-    MAX_LINES,
     RequestReader,
     TextRequest,
     TranslationRequest,
@@ -148,7 +147,10 @@ class Api:
         found = iter(await self._of_texts(request, to_translate, wanted))
         answers = []
         for i, text in enumerate(texts):
-            of_lines = self._unchanged(text, wanted) if as_they_are[i] else next(found)
+            if as_they_are[i]:
+                of_lines = await asyncio.to_thread(self._unchanged, text, wanted)
+            else:
+                of_lines = next(found)
             best, *others = _whole_texts(of_lines)
             answer: dict[str, object] = {"translatedText": best, **_facts(of_lines)}
             if given.alternatives:
@@ -175,6 +177,8 @@ class Api:
         """The lines of `text`, which is in the target's language, in the form of translations."""
         source, _ = self._model.languages
         lines = [Translation(line, 0.0, source=line, src_lang=source) for line in text.split("\n")]
+        for line in lines:
+            _ = line.facts  # in a thread: to detect a language takes time
         return [[line] * wanted.num_choices for line in lines]
 
     async def _of_texts(
@@ -189,8 +193,6 @@ class Api:
     async def _translated(
         self, request: Request, lines: list[str], wanted: Wanted
     ) -> list[list[Translation]]:
-        if len(lines) > MAX_LINES:
-            raise HTTPException(400, f"a request may have {MAX_LINES:,} lines")
         found = await self._batcher.translate(lines, wanted, is_gone=request.is_disconnected)
         self.metrics.lines.inc(len(lines))
         return found
@@ -264,7 +266,7 @@ class Api:
         for name, code, own in (("source", given.source, source), ("target", given.target, target)):
             if base_language(code) != own and (name, code) != ("source", "auto"):
                 shown = visible(code[:20])
-                raise HTTPException(400, f"{shown} is not supported as the {name}; {own} is")
+                raise HTTPException(400, f"{name} {shown} is not supported; use {own}")
 
 
 def _whole_texts(of_lines: Sequence[Sequence[Translation]]) -> list[str]:

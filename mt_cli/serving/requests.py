@@ -94,6 +94,8 @@ class RequestReader:
         self._check_key(found.api_key)
         size = sum(map(len, found.texts))
         request.state.letters = size
+        if sum(text.count("\n") + 1 for text in found.texts) > MAX_LINES:
+            raise HTTPException(400, f"a request may have at most {MAX_LINES:,} lines")
         if size > self.char_limit:
             raise HTTPException(
                 400, f"Invalid request: request ({size}) exceeds text limit ({self.char_limit})"
@@ -101,9 +103,8 @@ class RequestReader:
         return found
 
     async def _fields(self, request: Request) -> object:
-        coding = request.headers.get("Content-Encoding", "identity")
-        if coding != "identity":
-            raise HTTPException(415, "Content-Encoding: only identity is read, no packed body")
+        if request.headers.get("Content-Encoding", "").lower() not in ("", "identity"):
+            raise HTTPException(415, "Content-Encoding is not supported; send the body unpacked")
         kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if kind in FORMS:
             form = await request.form(
@@ -124,12 +125,13 @@ class RequestReader:
         message = await receive()
         size[0] += len(message.get("body", b""))
         if size[0] > self._max_bytes:
-            raise HTTPException(413, f"a request may have {self._max_bytes:,} bytes")
+            raise HTTPException(413, f"a request may have at most {self._max_bytes:,} bytes")
         return message
 
     def _check_key(self, given: str) -> None:
         """Refuse a key that is none of the keys; the time that this takes does not tell how."""
-        is_equal = [hmac.compare_digest(given.encode(), key.encode()) for key in self.keys]
+        raw = given.encode(errors="surrogatepass")
+        is_equal = [hmac.compare_digest(raw, key.encode()) for key in self.keys]
         if self.keys and not any(is_equal):
             raise HTTPException(403, "Invalid API key" if given else "api_key: a key is needed")
 

@@ -10,10 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mt_cli.machine.terminal import visible
+
 log = logging.getLogger(__name__)
 
 MAX_PATH = 100
-"""Letters of a path that are logged."""
+"""Characters of a method or a path that are logged."""
 FAILED = 500
 """The status of a request that failed without an answer."""
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -83,8 +85,8 @@ class Watch:
             path = scope["path"]
             log.info(
                 "%s %s %d  %.0f ms  %d letters",
-                scope["method"],
-                path[:MAX_PATH],
+                visible(scope["method"][:MAX_PATH]),
+                visible(path[:MAX_PATH]),
                 status,
                 1000 * seconds,
                 letters,

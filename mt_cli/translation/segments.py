@@ -65,7 +65,12 @@ RULES = (
         (?![^\W_])""",
         "always",
     ),
-    Rule("speaker", r"(?<= [.!?…] \s ) [-–—] (?= \s \w )", "always"),  # - Hi. - Hello!
+    Rule(
+        "speaker",  # - Hi. - Hello!
+        r"(?: (?<= [.!?…] \s ) | (?<= [.!?…] [\"“”»)] \s ) ) [-–—] (?= \s [\w\"„“«(] )",
+        "always",
+    ),
+    Rule("emphasis", r"\*{2,3} | ~~", "always"),
     Rule("quote", r'["„“”] | (?<! \w ) \( | \) (?! \w )', "always"),
     Rule("mention", r"(?<! [\w@\#&.] ) [@\#] \w [\w.]{0,60} (?<!\.)", "always"),
     Rule(
@@ -181,7 +186,7 @@ def _paired(segments: Sequence[Segment]) -> list[Segment]:
     paired: list[Segment] = []
     waiting: dict[str, list[int]] = {}  # places of what is open, by what closes it
     for place, each in enumerate(segments):
-        opened = waiting.get(each.text.lstrip(MARKS))
+        opened = waiting.get(each.text.lstrip(f"{MARKS} "))
         if opened:
             opening = opened.pop()
             for closing in _closings(paired[opening].text):

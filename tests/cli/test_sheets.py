@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def test_a_sheet_has_what_json_has(workspace: Workspace, tmp_path: Path, ending:
         assert row["translation"].removeprefix("'") == document["translation"]
         assert float(row["mean_log_prob"]) == pytest.approx(document["mean_log_prob"], abs=1e-4)
         doubtful = [each["word"] for each in document["words"] if each["log_prob"] < -0.6931472]
-        assert row["doubtful_words"] == ", ".join(doubtful)
+        assert row["doubtful_words"] == " ".join(doubtful)
         for key in ("changed_number", "unlearnt_letters", "missing_terms", "language", "is_cut"):
             assert row[key] == as_cell(document[key])
     assert rows[3]["unlearnt_letters"].startswith("Ł")
@@ -62,10 +63,11 @@ def test_a_spreadsheet_executes_no_cell(workspace: Workspace, tmp_path: Path) ->
     assert outcome.code == 0, outcome.err
     text = sheet.read_text(encoding="utf-8-sig")
     rows = rows_in(sheet)
-    cells = [cell for row in rows for key, cell in row.items() if key != "mean_log_prob"]
-    assert not any(cell.startswith(("=", "+", "-", "@")) for cell in [*cells, *rows[0]])
-    assert [row["source"] for row in rows] == ["'=1+1", "'+3", 'Ein "Hund".']
-    assert [row["'@note"] for row in rows] == ["'-2,5", "'@a", "ok"]
+    cells = [cell for row in rows for cell in row.values()]
+    beginnings = [cell for cell in [*cells, *rows[0]] if cell.startswith(("=", "+", "-", "@"))]
+    assert all(re.fullmatch(r"[-+]\d+(?:[.,]\d+)*", cell) for cell in beginnings)
+    assert [row["source"] for row in rows] == ["'=1+1", "+3", 'Ein "Hund".']
+    assert [row["'@note"] for row in rows] == ["-2,5", "'@a", "ok"]
     assert text.startswith("line,'@note,source,translation,mean_log_prob,")
 
 
@@ -94,7 +96,8 @@ def test_a_column_is_translated_and_the_others_are_kept(
     [
         (("-i", "job.csv"), 2, "--columns"),
         (("-i", "job.csv", "--columns", "English"), 3, "id, Deutsch"),
-        (("-i", "job.csv", "--columns", "3"), 2, "column 3"),
+        (("-i", "job.csv", "--columns", "3"), 3, "column 3"),
+        (("-i", "job.csv", "--columns", "0"), 3, "column 0"),
         (("-i", "job.txt", "--columns", "Deutsch"), 2, "job.txt"),
         (("--text", "Ja.", "--columns", "Deutsch"), 2, "--input"),
         (("--text", "Ja.", "-o", "out.csv", "--json"), 2, "--json"),
@@ -118,3 +121,29 @@ def test_what_is_no_table_is_refused(
     assert (outcome.code, outcome.out) == (code, b"")
     assert named in outcome.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.csv", "job.txt"]
+
+
+def test_cells_have_one_line_and_bytes_that_are_no_text_are_told(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    source, sheet = tmp_path / "in.txt", tmp_path / "out.tsv"
+    source.write_bytes("Ein\rHund.\nEine\tKatze „hier“.\n".encode())
+    assert workspace.call("translate", READY_MODEL, "-i", source, "-o", sheet).code == 0
+    assert [row["source"] for row in rows_in(sheet)] == ["Ein Hund.", "Eine Katze „hier“."]
+    again = workspace.call("translate", READY_MODEL, "-i", sheet, "--columns", "source")
+    assert (again.code, len(again.lines)) == (0, 2)
+    table = tmp_path / "latin.csv"
+    table.write_bytes("id;text\n1;Zwei Männer.\n2;Ein Hund.\n".encode("latin-1"))
+    outcome = workspace.call("translate", READY_MODEL, "-i", table, "--columns", "text")
+    assert (outcome.code, len(outcome.lines)) == (0, 2)
+    assert "1 rows are not valid UTF-8" in outcome.err
+
+
+def test_an_empty_table_has_a_head(workspace: Workspace, tmp_path: Path) -> None:
+    source, sheet = tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_text("\nid,text\n")
+    outcome = workspace.call(
+        "translate", READY_MODEL, "-i", source, "--columns", "text", "-o", sheet
+    )
+    assert outcome.code == 0, outcome.err
+    assert sheet.read_text(encoding="utf-8-sig").startswith("line,id,source,translation,")

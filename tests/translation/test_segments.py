@@ -77,6 +77,8 @@ def test_signs_that_a_vocabulary_has_by_chance_stay() -> None:
         ("Guten Morgen, {name}!", "Guten Morgen!"),
         ("Ein <b>roter</b> Ball", "Ein roter Ball"),
         ("- Hallo. - Ja!", "Hallo. Ja!"),
+        ("- „Hallo.“ - „Ja.“", "Hallo. Ja."),
+        ("**Ein Hund** rennt.", "Ein Hund rennt."),
         ("Ein Hund - ja", "Ein Hund - ja"),
         ("IV. Ein Hund", "Ein Hund"),
         ("ii) Ein Hund", "Ein Hund"),
