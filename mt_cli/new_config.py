@@ -89,7 +89,6 @@ class Recipe:
     """Updates after which such a model has mostly learnt what there is."""
 
 
-# The third row is configs/multi30k-strong.toml, the last the base model of Vaswani et al. (2017).
 # Few pairs want few subwords (Sennrich and Zhang 2019), each of which must occur often enough to be
 # learnt, and much dropout (measured: docs/lab/training.md).
 RECIPES = (

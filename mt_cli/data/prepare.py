@@ -317,6 +317,3 @@ def _report(
         src=SideReport.of(split.src, tokenizers.src.unknown_ids),
         tgt=SideReport.of(split.tgt, tokenizers.tgt.unknown_ids),
     )
-
-
-# Pairs as ids, on disk

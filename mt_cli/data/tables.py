@@ -81,7 +81,8 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[bytes]]]:
             width = width or len(cells)
         if any(cells) and len(cells) != width:
             raise DataError(
-                f"{path}: line {number}: {len(cells)} cells, not {width}; quote the separator"
+                f"{path}: line {number}: {len(cells)} cells, but the first row has {width}; put "
+                "cells that hold the separator in quotes"
             )
         yield number, cells
 

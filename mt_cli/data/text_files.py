@@ -1,4 +1,4 @@
-"""Text files as people have them: lines, packed or not; tables, JSON, Parquet and TMX."""
+"""Text files as people have them: lines, packed or not, and what kind of file a name promises."""
 
 import codecs
 import gzip
@@ -156,8 +156,8 @@ def check_is_lines(path: Path) -> None:
     kind = named_kind(path)
     if kind:
         raise UsageError(
-            f"{path}: its name says {kind}, and here each line is a text; write the texts, one a "
-            "line, to a file such as texts.txt; translate takes a column with --columns"
+            f"{path}: a {kind} file cannot be read here; give a text file with one text a line "
+            "(translate takes a column of a .csv or .tsv file with --columns)"
         )
 
 
@@ -221,9 +221,3 @@ def kind_of(path: Path) -> Kind:
 def shown(raw: bytes) -> str:
     """The beginning of a line, for an error."""
     return repr(decode_line(raw)[:MAX_QUOTATION])
-
-
-# JSON
-
-
-# Parquet

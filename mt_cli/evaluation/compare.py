@@ -1,7 +1,4 @@
-"""`compare`: is one system better than another on the same sentences, and where?
-
-Paired tests over sentences, and over trainings.
-"""
+"""`compare`: is one system better than another on the same sentences, and where?"""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -269,6 +266,3 @@ def _read_hyps(path: Path, test_set: EvalSet) -> list[str]:
     hyps = scored_lines(read_text(path), path)
     check_aligned(path, hyps, f"the reference of '{test_set.name}'", test_set.refs[0])
     return hyps
-
-
-# Tests

@@ -4,7 +4,6 @@ import json
 import zipfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from mt_cli.config.schema import Quantization
 from mt_cli.errors import UsageError
@@ -16,9 +15,6 @@ from mt_cli.runs.run import (
 from mt_cli.text.language import language_name
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER
 from mt_cli.translation.options import NEVER_CHOSEN
-
-if TYPE_CHECKING:
-    pass
 
 CTRANSLATE2_MAX_INPUT = 1024
 """Tokens of an input, unless it is told otherwise."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mt_cli import __version__
 from mt_cli.config.load import RUN_CONFIG
@@ -36,9 +35,6 @@ from mt_cli.runs.run import (
 from mt_cli.translation.ctranslate2_engine import MAX_SENTENCES
 from mt_cli.translation.options import DecodingOptions
 from mt_cli.translation.translator import Translator
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 

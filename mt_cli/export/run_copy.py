@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -27,10 +26,6 @@ from mt_cli.runs.run import (
     STATUS,
     Run,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 RUN_QUANTIZATIONS = ("none", "float16")
 """What the weights of a copied run can be stored as."""

@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import logging
 import os
 import platform
 import subprocess
@@ -17,8 +16,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from mt_cli.config.schema import MAX_THREADS, Device, GraphsChoice, Precision, PrecisionChoice
 from mt_cli.errors import ResourceError
 from mt_cli.machine.process import usable_cores
-
-log = logging.getLogger(__name__)
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 INT_MAX = 2**31 - 1

@@ -7,7 +7,6 @@ import errno
 import glob
 import hashlib
 import json
-import logging
 import os
 import platform
 import re
@@ -24,7 +23,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from mt_cli.errors import DataError, UsageError
 
-log = logging.getLogger(__name__)
 Kind = TypeVar("Kind")
 MANIFEST = "manifest.json"
 """Lists the files of its folder, whatever that holds, with their sha256."""

@@ -1,4 +1,4 @@
-"""This process: its cores, signals, workers, and what it runs out of. Imports no torch."""
+"""This process: its cores, its signals and its end. Imports no torch."""
 
 import ctypes
 import importlib
@@ -167,6 +167,3 @@ def import_extra(module: str, *, extra: str, needed_by: str) -> Any:  # noqa: AN
             f"{needed_by} needs a package ({error}); in the repository, pip install '.[{extra}]' "
             f"installs it; uvx brings it with --from 'mt_cli[{extra}] @ git+URL'"
         ) from error
-
-
-# What a process runs out of

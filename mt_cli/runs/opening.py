@@ -18,11 +18,11 @@ from mt_cli.machine.files import (
     read_file,
     recover,
 )
+from mt_cli.runs.run import EXPORTED_MODEL, Run, RunManifest
 from mt_cli.text.language import base_language
 
 if TYPE_CHECKING:
     from mt_cli.data.prepared import Prepared
-from mt_cli.runs.run import EXPORTED_MODEL, Run, RunManifest
 
 log = logging.getLogger(__name__)
 

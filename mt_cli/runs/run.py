@@ -1,4 +1,4 @@
-"""Run folders: everything that is needed to use, move or resume a trained model; and opening them.
+"""Run folders: everything that is needed to use, move or resume a trained model.
 
 manifest.json   format, sha256 of config and tokenizer, which prepared data, which parent
 config.toml     tokenizer/                        what every command loads
@@ -7,7 +7,6 @@ status.json  env.json  metrics.jsonl  train.log   reports on the training
 eval/           README.md                         kept evaluations, and the model card
 """
 
-import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from mt_cli.data.prepared import Prepared
     from mt_cli.model.model import TranslationModel
 
-log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 
 CHECKPOINTS = "checkpoints"

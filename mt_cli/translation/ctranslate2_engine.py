@@ -1,6 +1,5 @@
 """The other engine: search with a model that `export` wrote for CTranslate2."""
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,6 @@ from mt_cli.translation.options import DecodingOptions, forbidden_ids
 if TYPE_CHECKING:  # an optional package
     from ctranslate2 import AsyncTranslationResult, TranslationResult
 
-log = logging.getLogger(__name__)
 MAX_SENTENCES = {"cpu": 64, "cuda": 128}
 LIMITS_TOGETHER = 32
 """Limits of greedy search that differ by less than this share a batch, which has one limit."""
