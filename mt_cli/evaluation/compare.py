@@ -122,6 +122,7 @@ def compare_systems(
     """
     if len(paths) < 2:
         raise UsageError("compare needs two systems at least: first the baseline, then another")
+    recipes = [open_model(path).recipe if path.is_dir() else None for path in paths[1:]]
     found = {}
     for test_set, (baseline, *others), text in _translated(paths, options, choice):
         refs = test_set.refs
@@ -135,12 +136,11 @@ def compare_systems(
             log.warning("%s: %s", test_set.name, symptom)
         tests = paired_tests(baseline, others, refs, **text, resamples=resamples, trials=trials)
         contrasts = []
-        for path, hyps, of_system in zip(paths[1:], others, tests, strict=True):
+        for path, recipe, hyps, of_system in zip(paths[1:], recipes, others, tests, strict=True):
             sources = test_set.sources or None
             changes = find_changes(baseline, hyps, refs, sources, lowercase=text["lowercase"])
             changes.sort(key=lambda change: -abs(change["difference"]))
             outcome: Outcome = outcome_of(of_system) if changes else "identical"
-            recipe = open_model(path).recipe if path.is_dir() else None
             contrasts.append(Contrast(str(path), recipe, outcome, of_system, changes))
         found[test_set.name] = Comparison(
             test_set.name, n, str(paths[0]), resamples, trials, contrasts

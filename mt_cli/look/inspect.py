@@ -278,7 +278,7 @@ def _summary(run: Run) -> RunSummary:
     if state == "running" and not is_locked(run.folder):
         state = "killed"
     newest = {**status}
-    if state == "running" and run.metrics_path.exists():
+    if state == "running":
         for record in read_metrics(run.metrics_path):  # status.json is as old as a checkpoint
             newest.update(record)
     step = _whole(newest, "step")

@@ -128,7 +128,6 @@ class Api:
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
         """Translate while the application runs."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._batcher.thread, lambda: self._model.translator)
         await loop.run_in_executor(self._batcher.thread, lambda: self._model.language_names)
         task = asyncio.create_task(self._batcher.run())
         yield

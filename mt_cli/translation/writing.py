@@ -180,6 +180,8 @@ def _with_segments(
     begins = [t for t, i in enumerate(tgt_ids) if t and tokenizers.tgt.begins_word(i)]
     ends = np.array([0, *begins, len(tgt_ids)])  # of as many words, in tokens
     num_words = len(whole.text.split())
+    num_src_words = len(line.text.split())
+    is_parted = _is_parted(line)
     attended = src_words[[src for src, _ in whole.alignment]]
 
     def num_inside(begin: int, end: int) -> NDArray[np.intp]:
@@ -189,7 +191,7 @@ def _with_segments(
 
     def place_of(place: int) -> int:
         """After how many words of the translation stands what follows `place` source words."""
-        if place == 0 or place >= len(line.text.split()):
+        if place == 0 or place >= num_src_words:
             return min(place, 1) * num_words
         num_before = num_inside(0, place)
         crossing = ends - num_before + num_before[-1] - num_before
@@ -197,7 +199,7 @@ def _with_segments(
 
     places = [place_of(each.place) for each in line.segments]
     for i, each in enumerate(line.segments):
-        if each.opening is not None and _is_parted(line):
+        if each.opening is not None and is_parted:
             inside = num_inside(line.segments[each.opening].place, each.place)
             first, places[i] = _around(inside, ends, default=places[each.opening])
             places[each.opening] = first
