@@ -40,9 +40,9 @@ log = logging.getLogger(__name__)
 EXIT_CODES = """\
 Exit codes:
 
-0 done · 1 a bug · 2 wrong use or config, no such run · 3 text missing or bad, a damaged file ·
-4 training diverged · 5 lack of memory, disk, network or device · 6 a check failed ·
-129 the terminal closed · 130 Ctrl-C · 141 the reader closed the pipe · 143 SIGTERM ·
+0 success · 1 a bug · 2 wrong usage or config, no such run · 3 missing, bad or damaged file ·
+4 training diverged · 5 not enough memory or disk, no network or device · 6 a check failed ·
+129 terminal closed · 130 Ctrl-C · 141 reader closed the pipe · 143 SIGTERM ·
 138, 140, 152 SIGUSR1, SIGUSR2, SIGXCPU
 """
 
@@ -133,15 +133,15 @@ def new_app(name: str, help: str, *, epilog: str = "") -> typer.Typer:
 
 app = new_app(
     "mt-cli",
-    "From nothing to a scored translation model: prepare, train, evaluate, translate.",
+    "Build a translation model from scratch: prepare, train, evaluate, translate.",
     epilog=EXIT_CODES,
 )
 
 
 OUTPUT_FLAGS = {
-    "as_json": (("--json",), "JSON on stdout in place of text."),
+    "as_json": (("--json",), "Print JSON to stdout instead of text."),
     "quiet": (("--quiet", "-q"), "Show only warnings and errors on stderr."),
-    "verbose": (("--verbose", "-v"), "Details on stderr."),
+    "verbose": (("--verbose", "-v"), "Show details on stderr."),
 }
 
 
@@ -264,8 +264,8 @@ def told(error: BaseException) -> tuple[str, int]:  # noqa: PLR0911 — one retu
         return f"error: {lacking}; {SHORTAGE_HINTS[lacking]}", ResourceError.exit_code
     if failure := gpu_failure(error):
         log.debug("the GPU failed here", exc_info=error)
-        where = "with --verbose, and CUDA_LAUNCH_BLOCKING=1 in the environment, it says where"
-        return f"error: the GPU cannot go on: {failure}; {where}", ResourceError.exit_code
+        where = "to see where, set CUDA_LAUNCH_BLOCKING=1 in the environment and add --verbose"
+        return f"error: the GPU failed: {failure}; {where}", ResourceError.exit_code
     if isinstance(error, OSError):
         place = "" if error.filename is None else f"{error.filename}: "
         return f"error: {place}{reason_of(error)}", ResourceError.exit_code

@@ -31,38 +31,38 @@ def new(
         list[Path] | None,
         typer.Argument(
             metavar="FILE",
-            help="Training pairs: tables, JSON, Parquet, TMX with both sides; or SRC TGT.",
+            help="Training pairs: .tsv, .csv, .jsonl, .parquet or .tmx files; or two text files.",
         ),
     ] = None,
     train: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="SRC TGT",
-            help="Training pairs: files that align by line; again, or a,b, for more.",
+            help="Training pairs: two files aligned by line; repeat it, or write a,b, for more.",
         ),
     ] = None,
     val: Annotated[
         list[Path] | None,
-        typer.Option(metavar="SRC TGT", help="Validation pairs; by default cut off training's."),
+        typer.Option(metavar="SRC TGT", help="Validation pairs; default: split off training."),
     ] = None,
     test: Annotated[
         list[Path] | None,
-        typer.Option(metavar="SRC TGT", help="Test pairs; by default cut off training's."),
+        typer.Option(metavar="SRC TGT", help="Test pairs; default: split off training."),
     ] = None,
     columns: Annotated[
         str | None,
         typer.Option(
-            metavar="SRC,TGT", help="Columns of .tsv, from 1 or by name, or keys of .jsonl files."
+            metavar="SRC,TGT", help="Table columns, by name or number from 1, or JSON keys."
         ),
     ] = None,
     src_lang: Annotated[
-        str | None, typer.Option(metavar="CODE", help="Such as es; by default the file's ending.")
+        str | None, typer.Option(metavar="CODE", help="Such as de; default: the file's ending.")
     ] = None,
     tgt_lang: Annotated[
-        str | None, typer.Option(metavar="CODE", help="Such as en; by default the file's ending.")
+        str | None, typer.Option(metavar="CODE", help="Such as en; default: the file's ending.")
     ] = None,
     init_from: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="A run to go on from, on these pairs.")
+        Path | None, typer.Option(metavar="RUN", help="Run to fine-tune on these pairs.")
     ] = None,
     file: Annotated[
         Path | None,
@@ -70,11 +70,11 @@ def new(
             "--output",
             "-o",
             metavar="FILE",
-            help="Config to write; by default named as the pairs, or stdout if nothing is cut off.",
+            help="Config to write; default: named after the pairs; stdout if nothing is split off.",
         ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the config, and the splits cut off before.")
+        bool, typer.Option("--overwrite", help="Replace the config and the splits made for it.")
     ] = False,
 ) -> None:
     """Write a config that suits a corpus.
@@ -87,7 +87,7 @@ def new(
 
     splits = _splits(paired or [], train, val, test, columns)
     if not splits and (columns or src_lang or tgt_lang):
-        raise UsageError("--columns, --src-lang and --tgt-lang describe files; name some")
+        raise UsageError("--columns, --src-lang and --tgt-lang need files to describe; add --train")
     if file is None and "train" in splits and splits.keys() != {"train", "val", "test"}:
         file = named_as(splits["train"])
     text, cut_off = new_config(
@@ -117,22 +117,24 @@ def _splits(
         if not pairs:
             continue
         if len(pairs) % 2:
-            raise UsageError(f"--{name} takes two each time, SRC TGT; {pairs[-1]} is alone")
+            raise UsageError(f"--{name} takes two files, SRC TGT; {pairs[-1]} has no partner")
         src_files = tuple(chain.from_iterable(map(_side, pairs[::2])))
         tgt_files = tuple(chain.from_iterable(map(_side, pairs[1::2])))
         sides[name] = (src_files, tgt_files)
     if paired and train:
-        raise UsageError("training pairs are named by --train or by FILE; give one of them")
+        raise UsageError("give training pairs either as FILE or with --train, not both")
     have_both_sides = columns is not None or any(map(named_kind, paired))
     for path in paired if have_both_sides and columns is None else ():
         if named_kind(path) is None:
-            raise UsageError(f"{path}: no file with both sides, as the others; name it by --train")
+            raise UsageError(f"{path}: does not hold both sides, as the others do; use --train")
     if len(paired) == 2 and not have_both_sides:
         sides["train"] = ((paired[0],), (paired[1],))
     elif paired and have_both_sides:
         sides["train"] = (tuple(paired), tuple(paired))
     elif paired:
-        raise UsageError(f"{paired[0]}: no .tsv, .csv, .jsonl, .parquet or .tmx; else give SRC TGT")
+        raise UsageError(
+            f"{paired[0]}: expected .tsv, .csv, .jsonl, .parquet or .tmx; else give SRC TGT"
+        )
     src_column, tgt_column = _parse_columns(columns)
     splits = {}
     for name, (src_files, tgt_files) in sides.items():
@@ -158,7 +160,7 @@ def _parse_columns(text: str | None) -> tuple[int | str | None, int | str | None
     for name in map(str.strip, text.split(",")):
         columns.append(int(name) if name.isdecimal() else name)
     if len(columns) != 2:
-        raise UsageError(f"--columns {text!r}: expected two, such as 1,2 or de,en")
+        raise UsageError(f"--columns {text!r}: expected two columns, such as 1,2 or de,en")
     return columns[0], columns[1]
 
 

@@ -123,7 +123,7 @@ def compare(
         list[Path],
         typer.Argument(
             metavar="BASELINE SYSTEM...",
-            help="Runs, exported models, or files of translations; the first is the baseline.",
+            help="Runs, exported models or files of translations; the first is the baseline.",
         ),
     ],
     settings: list[str],
@@ -133,7 +133,7 @@ def compare(
         typer.Option(
             WITH,
             metavar="SYSTEM...",
-            help="As many runs of a second system; those before --with are the baseline.",
+            help="Runs of a second system, as many as the baseline has before --with.",
         ),
     ] = None,
     split: Splits = None,
@@ -148,7 +148,7 @@ def compare(
             "--examples",
             min=0,
             metavar="N",
-            help="Sentences shown of those that changed most, 10 by default.",
+            help="Number of most-changed sentences to show; default: 10.",
         ),
     ] = None,
     form: Format = "text",
@@ -159,7 +159,7 @@ def compare(
     trainings of each are compared: means, standard deviations, and a test over the trainings.
     """
     if others and examples is not None:
-        raise UsageError("--examples shows sentences of two systems; --with compares trainings")
+        raise UsageError("--examples does not work with --with; leave one of them out")
     options = decoding_options(settings, checkpoint)
     choice = test_set_choice(split, src, ref, data, noise)
     from mt_cli.runs.opening import check_is_there
@@ -306,7 +306,7 @@ def score(
     src: Annotated[str, typer.Option("--src", metavar="FILE", help="Sources; - is stdin.")],
     tgt: Annotated[
         str,
-        typer.Option("--tgt", metavar="FILE", help="Their translations, line by line; - is stdin."),
+        typer.Option("--tgt", metavar="FILE", help="Translations, line by line; - is stdin."),
     ],
     settings: list[str],
     as_json: bool,
@@ -332,7 +332,7 @@ def score(
     from mt_cli.translation.streams import LINES_TOGETHER, line_chunks, open_source
 
     if src == tgt == "-":
-        raise UsageError("--src and --tgt cannot both be stdin; name a file for one")
+        raise UsageError("--src and --tgt cannot both be stdin; use a file for one of them")
     sources: list[str] = []
     targets: list[str] = []
     with open_source(src) as src_file, open_source(tgt) as tgt_file:

@@ -17,15 +17,15 @@ def export(
     run: RunPath,
     folder: Annotated[
         Path,
-        typer.Argument(metavar="DIR", help="New folder; it will hold all that translating needs."),
+        typer.Argument(metavar="DIR", help="New folder for everything that translating needs."),
     ],
     as_json: bool,
     to: Annotated[
         ExportTarget,
         typer.Option(
             "--to",
-            help="ctranslate2 is a faster engine, whose package it needs; argos adds a package for "
-            "Argos Translate and LibreTranslate; run is a small copy of RUN.",
+            help="ctranslate2: for the faster CTranslate2 engine, needs its package; argos: adds a "
+            "package for Argos Translate and LibreTranslate; run: a small copy of RUN.",
         ),
     ],
     quantization: Annotated[
@@ -33,7 +33,7 @@ def export(
         typer.Option(
             "--quantization",
             metavar="NAME",
-            help="How matrices are stored: none (float32), int8, int8_float32, int8_float16, "
+            help="Number format of the weights: none (float32), int8, int8_float32, int8_float16, "
             "int8_bfloat16, int16, float16 or bfloat16. With --to run: none or float16.",
         ),
     ] = "none",
@@ -43,7 +43,7 @@ def export(
         bool, typer.Option("--overwrite", help="Replace an earlier export in DIR.")
     ] = False,
     threads: Annotated[
-        int, typer.Option("--threads", min=0, metavar="N", help="CPU threads of the proof.")
+        int, typer.Option("--threads", min=0, metavar="N", help="CPU threads for the comparison.")
     ] = 0,
 ) -> None:
     """Convert a model for another engine, or make a small copy.
@@ -69,5 +69,5 @@ def export(
     print_result(text, done, as_json=as_json)
     if done.is_refuted:
         raise CheckFailedError(
-            f"{folder}: differs from the run by more than rounding; do not use it"
+            f"{folder}: the export differs from the run by more than rounding; do not use it"
         )

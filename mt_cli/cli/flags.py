@@ -26,28 +26,28 @@ ConfigPath = Annotated[
     Path,
     typer.Argument(
         metavar="CONFIG",
-        help="TOML file, a run folder for its config, or a bundled config's name such as sample.",
+        help="TOML file, run folder (to use its config), or name of a bundled config (sample).",
     ),
 ]
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/sample.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, such as runs/sample.")]
 ModelPaths = Annotated[
     list[Path],
     typer.Argument(
         metavar="RUN...",
-        help="A run folder such as runs/sample, or an exported model; several runs: an ensemble.",
+        help="Run folder or exported model; several runs form an ensemble.",
     ),
 ]
 OptionalModelPaths = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="[RUN]...",
-        help="A run folder, an exported model, or de-en, the bundled model; several form an "
+        help="Run folder, exported model, or de-en, the bundled model; several runs form an "
         "ensemble.",
     ),
 ]
 Checkpoint = Annotated[
     str,
-    typer.Option("--checkpoint", metavar="NAME", help="best, last, or a folder's name."),
+    typer.Option("--checkpoint", metavar="NAME", help="best, last, or a checkpoint folder's name."),
 ]
 PreparedDir = Annotated[
     Path | None,
@@ -55,15 +55,15 @@ PreparedDir = Annotated[
 ]
 Splits = Annotated[
     list[str] | None,
-    typer.Option("--split", metavar="NAME", help="Split to score; every test split by default."),
+    typer.Option("--split", metavar="NAME", help="Split to score; default: every test split."),
 ]
 Sources = Annotated[
-    Path | None, typer.Option("--src", metavar="FILE", help="Sources of your own, with --ref.")
+    Path | None, typer.Option("--src", metavar="FILE", help="Your own source file; needs --ref.")
 ]
 References = Annotated[
     list[Path] | None,
     typer.Option(
-        "--ref", metavar="FILE", help="Their references, line by line; again for further ones."
+        "--ref", metavar="FILE", help="References, line by line; repeat it for more references."
     ),
 ]
 DataOfSplits = Annotated[
@@ -71,7 +71,7 @@ DataOfSplits = Annotated[
     typer.Option(
         "--data",
         metavar="DIR",
-        help="Prepared folder, if it has moved, or that of Multi30k's own files.",
+        help="Prepared folder, if it has moved, or the folder of Multi30k's original files.",
     ),
 ]
 Noise = Annotated[
@@ -79,8 +79,8 @@ Noise = Annotated[
     typer.Option(
         "--noise",
         metavar="KINDS",
-        help="Score each test set also with noise in its sources: all, or some of lower, "
-        "capitals, title, accents, typos, punctuation, numbers, mixed, join, with commas.",
+        help="Also score with noise in the sources: all, or a comma-separated list of lower, "
+        "capitals, title, accents, typos, punctuation, numbers, mixed, join.",
     ),
 ]
 
@@ -172,7 +172,7 @@ def parameters_of(table: FlagTable, *, is_hidden: bool = False) -> list[Paramete
 
 def setting_parameter(metavar: str) -> Parameter:
     """`--set`."""
-    option = typer.Option("--set", metavar=metavar, help="Overrides a key of the config.")
+    option = typer.Option("--set", metavar=metavar, help="Override a key of the config.")
     annotation = Annotated[list[str] | None, option]
     return Parameter("settings", Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
@@ -191,7 +191,7 @@ def settings_given(given: dict[str, object], table: FlagTable) -> list[str]:
         key = flag.key
         if flag.value is not None:
             if value and key in settings:
-                raise UsageError(f"{name} contradicts another flag for {key}; give one of them")
+                raise UsageError(f"{name} contradicts another flag for {key}; use only one of them")
             if value:
                 settings[key] = f"{key}={flag.value}"
         elif value is not None:
@@ -228,7 +228,7 @@ def decoding_options(settings: Sequence[str], checkpoint: str) -> "DecodingOptio
         elif f"{section[0]}.{key}" in ("model.backend", "runtime.device", "runtime.threads"):
             others[key] = value
         else:
-            raise UsageError(f"--set {setting!r}: expected decoding.KEY, as decoding.beam_size=5")
+            raise UsageError(f"--set {setting!r}: expected a key such as decoding.beam_size=5")
     return DecodingOptions(checkpoint, **others, search=search, owns_process=True)
 
 

@@ -34,7 +34,7 @@ def inspect(
     shapes: Annotated[
         bool,
         typer.Option(
-            "--shapes", help="Send a sentence through the model and show its tensors' shapes."
+            "--shapes", help="Run a sentence through the model and show the tensor shapes."
         ),
     ] = False,
     text: Annotated[
@@ -46,31 +46,31 @@ def inspect(
         typer.Option(
             "--attention",
             metavar="FILE",
-            help="Draw the attention of --text, as .png or .svg; .json has numbers.",
+            help="Draw the attention for --text as .png or .svg, or write its numbers as .json.",
         ),
     ] = None,
     attention_of: Annotated[
         Literal["encoder", "decoder", "cross"],
         typer.Option(
             "--attention-of",
-            help="Source to source, target to target, or target to source (cross).",
+            help="Attention to draw: source to source, target to target, or target to source.",
         ),
     ] = "cross",
     layer: Annotated[
         int | None,
         typer.Option(
-            "--layer", min=1, metavar="N", help="Layer that --attention draws; the last by default."
+            "--layer", min=1, metavar="N", help="Layer for --attention; default: the last."
         ),
     ] = None,
     head: Annotated[
         str,
-        typer.Option("--head", metavar="N|mean|all", help="Attention head that --attention draws."),
+        typer.Option("--head", metavar="N|mean|all", help="Head for --attention."),
     ] = "mean",
     checkpoint: Checkpoint = "best",
 ) -> None:
     """Show a run, or a sentence inside its model."""
     if attention is None and (attention_of, layer, head) != ("cross", None, "mean"):
-        raise UsageError("--attention-of, --layer and --head are options of --attention FILE")
+        raise UsageError("--attention-of, --layer and --head need --attention FILE")
     from mt_cli.runs.opening import check_is_there
 
     check_is_there(run)
@@ -78,7 +78,7 @@ def inspect(
 
     if not shapes and attention is None:
         if text is not None:
-            raise UsageError("--text: a sentence is shown by --shapes, or by --attention FILE")
+            raise UsageError("--text needs --shapes or --attention FILE")
         facts = describe_run(run, checkpoint=checkpoint)
         print_result(facts_as_text(facts), facts, as_json=as_json)
         return
@@ -91,7 +91,7 @@ def inspect(
         check_ending(attention, ENDINGS)
     text = SENTENCE if text is None else text
     if "\n" in text:
-        raise UsageError("one sentence is looked at; give one line with --text")
+        raise UsageError("--text takes a single line here; give one sentence")
     translator = Translator.load(run, checkpoint=checkpoint, device="cpu")
     maps = Attention.of(translator, text)
     pair = maps.pair
@@ -121,7 +121,7 @@ def runs(
     ),
     sort: Annotated[
         SortKey,
-        typer.Option("--sort", help="What the runs are sorted by; scores have the best first."),
+        typer.Option("--sort", help="Column to sort by; scores sort best first."),
     ] = "name",
     form: Format = "text",
 ) -> None:
@@ -139,13 +139,13 @@ def runs(
     if unfinished:
         lines += ["", *map(_progress, unfinished)]
     if any(each.differs for each in found):
-        lines += ["", "in the config, other than in most:"]
+        lines += ["", "config values that differ from most runs:"]
     for each in found:
         for key, value in each.differs.items():
             shown = "not set" if value is None else json.dumps(value, ensure_ascii=False)
             lines.append(f"  {each.folder.name}  {key} = {shown}")
     if any(each.evaluation for each in found):
-        lines += ["", "test BLEU and chrF2 are the best of what was evaluated:"]
+        lines += ["", "test BLEU and chrF2 are each run's best evaluation:"]
         lines += [f"  {each.folder.name}  {each.evaluation}" for each in found if each.evaluation]
     lines += [f"\n{mark}: {meaning}" for mark, meaning in table.marks.items()]
     signatures = dict.fromkeys(chain.from_iterable(each.signatures for each in found))
@@ -213,11 +213,11 @@ def _duration(seconds: float) -> str:
 def plot(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Run folders, such as runs/sample, drawn together."),
+        typer.Argument(metavar="RUN...", help="Run folders to draw in one picture."),
     ],
     file: Annotated[
         Path,
-        typer.Option("-o", "--output", metavar="FILE", help="The picture to write: .png or .svg."),
+        typer.Option("-o", "--output", metavar="FILE", help="Picture to write: .png or .svg."),
     ],
     as_json: bool,
 ) -> None:

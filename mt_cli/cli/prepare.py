@@ -30,35 +30,33 @@ def prepare(
     sources: Annotated[
         list[Path] | None,
         typer.Option(
-            "--from", metavar="DIR", help="Folder with files of the corpus; give it once for each."
+            "--from", metavar="DIR", help="Folder with corpus files; repeat it for more folders."
         ),
     ] = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Use no network.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not use the network.")] = False,
     force: Annotated[
         bool,
         typer.Option(
             "--force",
-            help="Prepare again even if nothing has changed, or if runs need the old data.",
+            help="Prepare again, even if nothing has changed or runs need the old data.",
         ),
     ] = False,
     workers: Annotated[
         int,
-        typer.Option(min=0, max=16, metavar="N", help="Processes, 16 at most; 0 chooses by size."),
+        typer.Option(min=0, max=16, metavar="N", help="Processes; 0 chooses by corpus size."),
     ] = 0,
     shard: Annotated[
         str | None,
         typer.Option(
-            "--shard", metavar="I/N", help="Prepare the I-th of N shares of the training text."
+            "--shard", metavar="I/N", help="Prepare only the I-th of N parts of the training text."
         ),
     ] = None,
     join: Annotated[
-        bool, typer.Option("--join", help="Join all shards, which are prepared, into one corpus.")
+        bool, typer.Option("--join", help="Join all prepared shards into one corpus.")
     ] = False,
     append: Annotated[
         bool,
-        typer.Option(
-            "--append", help="Prepare files that no shard has as one shard more, and join."
-        ),
+        typer.Option("--append", help="Prepare new files as one more shard, and join all."),
     ] = False,
 ) -> None:
     """Get, clean and encode a corpus.
@@ -73,7 +71,7 @@ def prepare(
     from mt_cli.runs.opening import run_with_tokenizer, runs_trained_on
 
     if append and (shard or join or sources or offline or force):
-        raise UsageError("--append takes no --shard, --join, --from, --offline, --force")
+        raise UsageError("--append does not go with --shard, --join, --from, --offline or --force")
     folder = prepared_dir(config)
     needed_by = runs_trained_on(folder)
     part = None if shard is None else Shard.parse(shard)
@@ -82,7 +80,7 @@ def prepare(
         join = not changed_files(loaded.data, part.others, since=0)  # nothing is left to prepare
     if join:
         if shard or sources or offline or workers:
-            raise UsageError("--join reads no corpus: no --shard, --from, --offline, --workers")
+            raise UsageError("--join does not go with --shard, --from, --offline or --workers")
         report, is_new = join_shards(loaded, folder, force=force, needed_by=needed_by)
     else:
         parent = run_with_tokenizer(loaded)
@@ -123,5 +121,5 @@ def prepare(
         if shard is not None:
             words += ["--shard", shard]
         again = prepare_command(config, settings, *words, "--force")
-        log.info("%s: nothing has changed; to prepare it again: %s", folder, again)
+        log.info("%s: nothing has changed; to prepare it anyway, run: %s", folder, again)
     print_result(folder, {"folder": folder, "is_new": is_new, "report": report}, as_json=as_json)

@@ -30,16 +30,16 @@ def serve(
     as_json: bool,
     runs: OptionalModelPaths = None,
     host: Annotated[
-        str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on; 0.0.0.0 is all.")
+        str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on; 0.0.0.0: all.")
     ] = "127.0.0.1",
     port: Annotated[
         int,
-        typer.Option("--port", min=0, max=65535, metavar="N", help="Port; 0 is any that is free."),
+        typer.Option("--port", min=0, max=65535, metavar="N", help="Port; 0: any free port."),
     ] = 8000,
     char_limit: Annotated[
         int,
         typer.Option(
-            "--char-limit", min=1, metavar="N", help="Characters that a request may hold."
+            "--char-limit", min=1, metavar="N", help="Maximum number of characters per request."
         ),
     ] = 20_000,
     cors_origin: Annotated[
@@ -47,7 +47,7 @@ def serve(
         typer.Option(
             "--cors-origin",
             metavar="ORIGIN",
-            help="Web site whose scripts may use the API (CORS); * allows all.",
+            help="Website whose scripts may use the API (CORS); * allows all.",
         ),
     ] = None,
     api_keys: Annotated[
@@ -55,7 +55,7 @@ def serve(
         typer.Option(
             "--api-keys",
             metavar="FILE",
-            help="Answer only requests whose api_key is in this file, one key a line.",
+            help="File of API keys, one per line; other requests are refused.",
         ),
     ] = None,
     checkpoint: Checkpoint = "best",

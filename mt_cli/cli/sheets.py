@@ -42,13 +42,13 @@ class SourceTable:
             UsageError: it is no such file. DataError: it has no such column, or is damaged.
         """
         if path.suffix.lower() not in DELIMITERS:
-            raise UsageError(f"{path}: --columns names a column of a .csv or .tsv file")
+            raise UsageError(f"{path}: --columns works only with .csv and .tsv files")
         head = next((cells for _, cells in table_rows(path) if any(cells)), [])
         names = list(map(decode_line, head))
         has_names = column in names or not column.isdecimal()
         number = column_number(column, head, path) if has_names else int(column)
         if not 1 <= number <= len(head):
-            raise DataError(f"{path}: no column {number}; it has {len(head)}")
+            raise DataError(f"{path}: has no column {number}, only {len(head)} columns")
         if not has_names:
             names = [f"column {i}" for i in range(1, len(head) + 1)]
         return cls(path, number, has_names, names[: number - 1] + names[number:])
@@ -73,7 +73,7 @@ class SourceTable:
             yield sources, others
         if num_invalid:
             log.warning(
-                "%s: %d rows are not valid UTF-8; what could not be read was left out",
+                "%s: %d rows are not valid UTF-8; skipped the invalid bytes",
                 self.path,
                 num_invalid,
             )

@@ -17,7 +17,7 @@ from mt_cli.machine.terminal import print_lines, print_result, table_text, visib
 TableFormat = Literal["text", "markdown", "latex", "csv", "json"]
 Format = Annotated[
     TableFormat,
-    typer.Option("--format", help="Form of the results; json is what --json prints."),
+    typer.Option("--format", help="Output format; json is the same as --json."),
 ]
 FORMULA_BEGINS = ("=", "+", "-", "@")
 NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)*")
@@ -139,7 +139,7 @@ def print_table(
 ) -> None:
     """Print `tables` in another form than text, or else what the command has to say in `text`."""
     if as_json and form not in ("text", "json"):
-        raise UsageError(f"--json contradicts --format {form}; give one of them")
+        raise UsageError(f"--json contradicts --format {form}; use only one of them")
     if as_json or form in ("text", "json"):
         print_result(text, document, as_json=as_json or form == "json")
     else:

@@ -39,18 +39,18 @@ def train(
     as_json: bool,
     run: Annotated[
         Path | None,
-        typer.Option("--run", metavar="DIR", help="Run folder, by default runs/<config name>."),
+        typer.Option("--run", metavar="DIR", help="Run folder; default: runs/<config name>."),
     ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
-            "--data", metavar="DIR", help="Prepared folder, by default data/prepared/<config name>."
+            "--data", metavar="DIR", help="Prepared folder; default: data/prepared/<config name>."
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an existing run.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an existing run.")] = False,
     auto_resume: Annotated[
         bool,
-        typer.Option("--auto-resume", help="Go on with the run if there is one, else start it."),
+        typer.Option("--auto-resume", help="Continue the run if it exists, else start it."),
     ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing run.")
@@ -66,7 +66,7 @@ def train(
     validate: Annotated[
         bool,
         typer.Option(
-            "--validate/--no-validate", help="Where --time-limit ends training, score the model."
+            "--validate/--no-validate", help="Score the model when --time-limit ends training."
         ),
     ] = True,
 ) -> None:
@@ -80,7 +80,7 @@ def train(
     """
     start = _start(settings, resume=resume, auto_resume=auto_resume, overwrite=overwrite)
     if not validate and time_limit is None:
-        raise UsageError("--no-validate is an option of --time-limit; give that too")
+        raise UsageError("--no-validate works only with --time-limit; add it")
     time_limit_s = None if time_limit is None else parse_duration(time_limit)
     loaded = load_config(config, settings)
     from mt_cli.data.prepared import SHARD, shards_in
@@ -92,7 +92,7 @@ def train(
         run = own_run  # the folder that was named, wherever it is
         data = data or Path(open_run(run).manifest.prepared.folder)
         if not data.exists():
-            raise DataError(f"{data}: the data of {run} are not there; name them with --data")
+            raise DataError(f"{data}: no such folder, but {run} needs its data; use --data DIR")
     words = setting_flags([each for each in settings if not each.startswith("training.init_from=")])
     for flag, value in (("--run", run), ("--data", data), ("--time-limit", time_limit)):
         if value is not None:
@@ -117,7 +117,7 @@ def train(
             flags = ["--shard", "/".join(damaged.groups())]
         hint = f"{error}; run: {prepare_command(config, settings, *flags)}"
         if data is not None and data != prepared_dir(config):
-            hint += f", which writes to {prepared_dir(config)}; then put that in place of {data}"
+            hint += f", then replace {data} with the new {prepared_dir(config)}"
         raise DataError(hint) from error
     except StoppedError as error:
         raise StoppedError(f"{error}: {again}", signal_number=error.signal_number) from error
@@ -125,7 +125,7 @@ def train(
         return  # of several processes, only the first reports
     document = {"folder": trained.folder, **trained.status()}
     if document["state"] == "time_limit":
-        log.info("to go on: %s", again)
+        log.info("to continue: %s", again)
     else:
         log.info("next: %s", command_line("evaluate", trained.folder))
         log.info("      %s", command_line("translate", trained.folder, "-i", "FILE"))
@@ -135,11 +135,11 @@ def train(
 def _start(settings: Sequence[str], *, resume: bool, auto_resume: bool, overwrite: bool) -> "Start":
     """Where training starts; flags that contradict each other are refused."""
     if (resume or auto_resume) and overwrite:
-        raise UsageError("--resume goes on with a run, --overwrite replaces it; give one of them")
+        raise UsageError("--resume continues a run, --overwrite replaces it; use only one of them")
     if not resume:
         return "auto_resume" if auto_resume else "overwrite" if overwrite else "new"
     if any(each.startswith("training.init_from=") for each in settings):
-        raise UsageError("--resume goes on with a run, --init-from starts one; give one of them")
+        raise UsageError("--resume continues a run, --init-from starts one; use only one of them")
     return "resume"
 
 

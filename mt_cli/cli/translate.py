@@ -59,7 +59,7 @@ def translate(
             "-o",
             "--output",
             metavar="FILE",
-            help="Where translations go; - is stdout. A .csv or .tsv file gets a table for review.",
+            help="Output file; - is stdout. A .csv or .tsv file becomes a table for review.",
         ),
     ] = "-",
     columns: Annotated[
@@ -67,31 +67,31 @@ def translate(
         typer.Option(
             "--columns",
             metavar="NAME",
-            help="Column of a .csv or .tsv --input to translate: a name in its first row, or a "
+            help="Column to translate of a .csv or .tsv --input: its name in the first row, or its "
             "number from 1.",
         ),
     ] = None,
     texts: Annotated[
         list[str] | None,
-        typer.Option("--text", metavar="TEXT", help="Text to translate in place of a file."),
+        typer.Option("--text", metavar="TEXT", help="Text to translate instead of a file."),
     ] = None,
     prefix: Annotated[
         str,
         typer.Option(
-            "--prefix", metavar="TEXT", help="Text that each translation has to begin with."
+            "--prefix", metavar="TEXT", help="Text that each translation must begin with."
         ),
     ] = "",
     n_best: Annotated[
         int,
-        typer.Option("--n-best", min=1, metavar="N", help="Translations of each line."),
+        typer.Option("--n-best", min=1, metavar="N", help="Number of translations per line."),
     ] = 1,
     with_score: Annotated[
-        bool, typer.Option("--with-score", help="Score and a tab before each translation.")
+        bool, typer.Option("--with-score", help="Put the score and a tab before each translation.")
     ] = False,
     with_alignment: Annotated[
         bool,
         typer.Option(
-            "--with-alignment", help="Append a tab and the word alignment, as source-target."
+            "--with-alignment", help="Append a tab and the word alignment, as source-target pairs."
         ),
     ] = False,
     checkpoint: Checkpoint = "best",
@@ -105,7 +105,7 @@ def translate(
     if texts and sources:
         raise UsageError("give either --text or --input, not both")
     if columns is not None and len(sources or ()) != 1:
-        raise UsageError("--columns names a column of one --input")
+        raise UsageError("--columns needs exactly one --input")
     makes_sheet = _makes_sheet(target, is_other=as_json or with_score or with_alignment)
     from mt_cli.cli.sheets import Sheet, SourceTable
     from mt_cli.runs.opening import check_is_there, models_named, open_models
@@ -184,7 +184,7 @@ def _makes_sheet(target: str, *, is_other: bool) -> bool:
     makes_sheet = Path(target).suffix.lower() in SHEETS
     if makes_sheet and is_other:
         raise UsageError(
-            f"{target}: a table has its own columns; leave out --json, --with-score and "
+            f"{target}: tables have fixed columns; leave out --json, --with-score and "
             "--with-alignment"
         )
     return makes_sheet

@@ -109,7 +109,7 @@ def find_config(name: Path) -> Path:
     for path in (name / RUN_CONFIG, name, bundled.get(name.as_posix(), name)):
         if os.path.isfile(path):  # noqa: PTH113 — text may be too long for a name
             return path
-    raise ConfigError(f"{name}: no such config; these come with mt-cli: {', '.join(bundled)}")
+    raise ConfigError(f"{name}: no such config; bundled with mt-cli: {', '.join(bundled)}")
 
 
 def config_name(name: Path) -> str:
@@ -161,7 +161,7 @@ def parse_config(
     except ValidationError as error:
         where = f"{origin} with the command line's settings" if overrides else origin
         problems = "\n".join(f"  {problem}" for problem in explain(error))
-        raise ConfigError(f"{where}: the config cannot be used\n{problems}") from error
+        raise ConfigError(f"{where}: invalid config\n{problems}") from error
 
 
 def dump_config(config: Config, *, only_set: bool = False) -> str:
@@ -203,7 +203,7 @@ def read_toml(path: Path) -> dict[str, object]:
     with path.open("rb") as file:
         content = file.read(MAX_CONFIG_BYTES + 1)
     if len(content) > MAX_CONFIG_BYTES or not content.strip():
-        raise ConfigError(f"{path}: {len(content):,} bytes; a config is a TOML file of some lines")
+        raise ConfigError(f"{path}: {len(content):,} bytes, expected a short TOML file")
     try:
         # utf-8-sig: some editors begin a file with a byte order mark, which TOML forbids.
         return tomllib.loads(content.decode("utf-8-sig"))
@@ -234,7 +234,7 @@ def parse_setting(setting: str) -> tuple[tuple[str, ...], object]:
     path, equals, text = setting.partition("=")
     keys = tuple(part.strip() for part in path.split("."))
     if not equals or len(keys) < 2 or not all(keys):
-        raise ConfigError(f"--set {setting!r}: expected KEY=VALUE, as decoding.beam_size=5")
+        raise ConfigError(f"--set {setting!r}: expected KEY=VALUE, such as decoding.beam_size=5")
     try:
         table = tomllib.loads(f"value = {text.strip()}")
     except (ValueError, RecursionError):  # the text itself, so that shells need no inner quotes

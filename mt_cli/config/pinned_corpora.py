@@ -154,7 +154,7 @@ def pinned_problems(sides: Sequence[Sequence[Path]]) -> Iterator[str]:
         if text.split not in splits:
             yield f"{path}: {text.corpus} has {', '.join(splits)}"
         elif len(sides) > 1 and not splits[text.split].is_parallel:
-            yield f"{path}: its lines in one language do not translate those in another"
+            yield f"{path}: its languages are not translations of each other"
 
 
 def terms_of(corpora: Iterable[str], paths: Iterable[Path]) -> list[str]:

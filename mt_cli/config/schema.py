@@ -97,7 +97,7 @@ def is_utf8(path: Path) -> bool:
 
 def _check_utf8(path: Path) -> Path:
     if not is_utf8(path):
-        raise ValueError("its name is not UTF-8, and a config cannot hold it; rename it")
+        raise ValueError("the file's name is not UTF-8, so a config cannot hold it; rename it")
     return path
 
 
@@ -234,9 +234,9 @@ class MorePairsConfig(ColumnsConfig):
     def _problems(self) -> Iterator[str]:
         given = [paths for paths in (self.src, self.tgt) if paths is not None]
         if self.translate_with is None and len(given) < len(SIDES):
-            yield "needs src and tgt; or one of them, and translate_with for the other side"
+            yield "needs src and tgt, or one of them and translate_with"
         elif self.translate_with is not None and len(given) != 1:
-            yield "translate_with makes one side; name the text of the other, as src or as tgt"
+            yield "translate_with creates one side, so give only the other, as src or tgt"
         yield from pinned_problems(given)
 
 
@@ -339,7 +339,7 @@ class DataConfig(Section):
                     yield f"corpus 'files' needs a [data.files.{name}] table with src and tgt"
         elif self.files:
             named = " and ".join(self.corpus)
-            yield f"[data.files] belongs to corpus 'files', but the corpus is '{named}'"
+            yield f"[data.files] needs corpus = 'files', but the corpus is '{named}'"
         if self.is_pinned:
             known = parallel_splits(self.corpus)
             for name in self.splits:
@@ -349,7 +349,7 @@ class DataConfig(Section):
             if name != TRAIN and name not in self.more:
                 yield f"augment.parts names '{name}', but there is no [data.more.{name}]"
         if AUGMENT.removeprefix(MORE) in self.more:
-            yield f"more.{AUGMENT.removeprefix(MORE)}: the name stands for [data.augment]"
+            yield f"more.{AUGMENT.removeprefix(MORE)}: this name is reserved for [data.augment]"
 
 
 class TokenizerConfig(Section):
@@ -376,7 +376,7 @@ class TokenizerConfig(Section):
 
     def _problems(self) -> Iterator[str]:
         if self.joint and self.tgt_vocab_size is not None:
-            yield "tgt_vocab_size is for joint = false; a joint vocabulary has one size"
+            yield "tgt_vocab_size needs joint = false; a joint vocabulary has one size"
 
 
 class ModelConfig(Section):
@@ -535,11 +535,11 @@ class DecodingConfig(Section):
 
     def _problems(self) -> Iterator[str]:
         if self.temperature and self.beam_size > 1:
-            yield "temperature draws translations and beam_size searches for them; set one of them"
+            yield "temperature samples, beam_size searches; set only one of them"
         if not self.temperature and (self.top_k or self.top_p < 1):
             yield "top_k and top_p need a temperature, such as 1"
         if self.rerank_with is not None and self.beam_size == 1:
-            yield "rerank_with chooses among beams: beam_size has to be 2 or more, such as 20"
+            yield "rerank_with needs a beam_size of 2 or more, such as 20"
 
 
 class RuntimeConfig(Section):
@@ -580,7 +580,7 @@ class Config(Section):
 
     def _problems(self) -> Iterator[str]:
         if self.model.tie == "all" and not self.tokenizer.joint:
-            yield "model.tie = 'all' shares one embedding: it needs tokenizer.joint = true"
+            yield "model.tie = 'all' shares one embedding, so it needs tokenizer.joint = true"
         if self.data.max_len > self.model.longest_sentence:
             yield (
                 f"data.max_len {self.data.max_len} plus <s> or </s> exceeds "

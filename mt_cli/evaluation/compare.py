@@ -121,7 +121,7 @@ def compare_systems(
         DataError: files that do not align line by line, or data that are gone.
     """
     if len(paths) < 2:
-        raise UsageError("compare needs two systems at least: first the baseline, then another")
+        raise UsageError("compare needs at least two systems; the first is the baseline")
     recipes = [open_model(path).recipe if path.is_dir() else None for path in paths[1:]]
     found = {}
     for test_set, (baseline, *others), text in _translated(paths, options, choice):
@@ -131,7 +131,7 @@ def compare_systems(
         share = min(1.0, MAX_RESAMPLED / n)
         resamples = max(100, round(RESAMPLES * share))
         trials = max(100, round(TRIALS * share))
-        log.info("%s: tests with %d resamples and %d trials", test_set.name, resamples, trials)
+        log.info("%s: testing with %d resamples and %d trials", test_set.name, resamples, trials)
         for symptom in symptoms(baseline, refs[0]):
             log.warning("%s: %s", test_set.name, symptom)
         tests = paired_tests(baseline, others, refs, **text, resamples=resamples, trials=trials)
@@ -160,11 +160,11 @@ def compare_groups(
     """
     if len(baseline) != len(system) or len(baseline) < 2:
         raise UsageError(
-            "--with needs as many runs as the baseline, at least two; found "
+            "--with needs as many runs before it as after it, at least two each; found "
             f"{len(baseline)} and {len(system)}"
         )
     if len({*baseline}) < len(baseline) or len({*system}) < len(system):
-        raise UsageError("--with compares trainings; one is named twice")
+        raise UsageError("--with: the same run is given twice; name each training once")
     found = {}
     num_baseline = len(baseline)
     for test_set, hyps, text in _translated([*baseline, *system], options, choice):
@@ -206,14 +206,14 @@ def _translated(
     else:
         files = choice.files(needs_sources=False)
         if files is None:
-            raise UsageError("files of translations need references; name them with --ref FILE")
+            raise UsageError("to compare files of translations, give the references: --ref FILE")
         test_sets = [files]
     has_files = len(systems) < len(set(paths))
     if has_files and choice.noise:
-        raise UsageError("--noise needs runs: a file holds the translations of one test set")
+        raise UsageError("--noise works only with runs, not with files of translations")
     if has_files and len(test_sets) > 1:
         names = ", ".join(each.name for each in test_sets)
-        raise UsageError(f"a file has translations of one split; say which with --split: {names}")
+        raise UsageError(f"a file holds translations of one split; choose it with --split: {names}")
     for test_set in test_sets:
         hyps_of = {}
         for path in dict.fromkeys(paths):  # once each: a pipe can be read only once

@@ -70,7 +70,7 @@ def evaluate_runs(
         DataError: the data are gone or are not those of the run; the files are not parallel.
     """
     if choice.ref and choice.data is not None:
-        raise UsageError("--data names the data of a split; with --ref, leave it out")
+        raise UsageError("--data works only with splits; leave it out with --ref")
     system = System(run_dirs, options)
     return {test_set.name: system.evaluate(test_set) for test_set in system.test_sets(choice)}
 
@@ -159,11 +159,11 @@ class System:
         if files is not None:
             return choice.with_noise([files], data)
         names = self._split_names(choice.splits)
-        otherwise = ", or let evaluate score files of your own (--src FILE --ref FILE)"
+        otherwise = ", or score files of your own (--src FILE --ref FILE)"
         if data.is_pinned:
             otherwise += (
-                ". The corpus's own files do too: prepare fetches them, or --data names their "
-                "folder"
+                ". The corpus's original files work too: fetch them with prepare, or name their "
+                "folder with --data"
             )
         found = []
         try:
@@ -189,7 +189,7 @@ class System:
             names = [name for name in known if name not in ("train", "val")]
         if not names:
             raise UsageError(
-                f"{self.run.folder}: no test split; name one with --split: {', '.join(known)}"
+                f"{self.run.folder}: has no test split; choose one with --split: {', '.join(known)}"
             )
         return names
 
@@ -223,7 +223,9 @@ class System:
             if self._is_kept:
                 self._keep(test_set, result)
         except (MtCliError, OSError) as error:
-            log.warning("%s: only printed, not kept: %s", test_set.name, error)
+            log.warning(
+                "%s: could not save the results, only printing them: %s", test_set.name, error
+            )
         return result
 
     # Keeping
@@ -240,7 +242,7 @@ class System:
         with locked(folder, wait_s=LOCK_WAIT_S), built_beside(folder) as partial:
             write_evaluation(partial, test_set.sources, test_set.refs, result.hyps, record)
         log.info(
-            "%s: %d sentences, %.0f a second, translations in %s",
+            "%s: %d sentences, %.0f per second, translations in %s",
             test_set.name,
             len(result.hyps),
             result.sentences_per_s,

@@ -31,7 +31,7 @@ def write_card(run: Run) -> None:
         if not path.exists() or read_file(path).startswith(f"---\n# {MARK}\n".encode()):
             write_atomically(path, card(run).encode(errors="backslashreplace"))
     except (MtCliError, OSError, TemplateError, TypeError, ValueError) as error:
-        log.warning("%s: left as it is: %s", path, error)
+        log.warning("%s: not updated: %s", path, error)
 
 
 def card(run: Run) -> str:

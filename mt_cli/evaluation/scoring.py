@@ -188,21 +188,21 @@ def symptoms(hyps: Sequence[str], refs: Sequence[str]) -> list[str]:
     tokenized_refs = _lines_that(is_tokenized, refs)
     if tokenized_refs and len(tokenized_refs) >= NORMAL_TOKENIZED * len(refs):
         found.append(
-            f"{len(tokenized_refs)} of {len(refs)} references end in a space and a mark, such as "
-            f"line {tokenized_refs[0]}: they look tokenized, and so the scores mislead; score "
-            "against detokenized text"
+            f"{len(tokenized_refs)} of {len(refs)} references look tokenized (a space before the "
+            f"last mark), such as line {tokenized_refs[0]}, so the scores are misleading; use "
+            "detokenized references"
         )
     elif tokenized and len(tokenized) - len(tokenized_refs) >= NORMAL_TOKENIZED * len(hyps):
         found.append(
-            f"{len(tokenized)} of {len(hyps)} lines end in a space and a mark, such as line "
-            f"{tokenized[0]}: the output looks tokenized, and so its scores mislead; score "
-            "detokenized text"
+            f"{len(tokenized)} of {len(hyps)} translations look tokenized (a space before the last "
+            f"mark), such as line {tokenized[0]}, so the scores are misleading; score detokenized "
+            "text"
         )
     loops = _lines_that(is_looping, hyps)
     if loops and len(loops) - len(_lines_that(is_looping, refs)) >= NORMAL_LOOPS * len(hyps):
         found.append(
             f"{len(loops)} of {len(hyps)} translations repeat themselves, for example line "
-            f"{loops[0]}: train longer, or evaluate and translate with --no-repeat-ngram 4"
+            f"{loops[0]}; train longer, or evaluate and translate with --no-repeat-ngram 4"
         )
     return found
 

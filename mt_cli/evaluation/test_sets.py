@@ -101,12 +101,12 @@ class EvalChoice:
         """
         if not self.ref:
             if self.src is not None:
-                raise UsageError("--src needs --ref: the references of its lines")
+                raise UsageError("--src works only with --ref, the references of its lines")
             return None
         if self.splits:
             raise UsageError("give either --split or --ref, not both")
         if self.src is None and needs_sources:
-            raise UsageError("--ref needs the sources of its lines: --src FILE")
+            raise UsageError("--ref needs the matching sources: add --src FILE")
         named = [*self.ref, *([] if self.src is None else [self.src])]
         missing = [str(path) for path in named if not path.exists()]
         if missing:
@@ -132,15 +132,15 @@ class EvalChoice:
 def _check_references(path: Path, lines: Sequence[str], *, of_several: bool) -> None:
     """Refuse references that would make scores wrong without a word."""
     if not lines:
-        raise DataError(f"{path}: empty; there is nothing to score")
+        raise DataError(f"{path}: the file is empty; there is nothing to score")
     if of_several and "" in lines:  # TER averages its length, and so rises
         raise DataError(
-            f"{path}: line {lines.index('') + 1} is empty; each --ref needs a text in every line"
+            f"{path}: line {lines.index('') + 1} is empty; with several --ref, fill every line"
         )
     if all("\t" in line for line in lines):
         raise DataError(
-            f"{path}: a tab in each line; put each reference into a file of its own, "
-            "and name each with --ref"
+            f"{path}: every line has a tab; put each reference into its own file and give --ref "
+            "for each"
         )
 
 

@@ -100,7 +100,7 @@ def export_run(
         except DataError as error:
             if data_dir is not None:
                 raise
-            log.warning("no proof that both translate alike: %s", error)
+            log.warning("could not check that run and export translate alike: %s", error)
     with locked(folder), built_beside(folder) as partial:
         if to == "run":
             copy_run(run, partial, checkpoint=name, has_halves=quantization == "float16")
@@ -132,7 +132,7 @@ def export_run(
             pack_for_argos(run, partial, checkpoint=name, quantization=quantization)
     if to == "run":
         write_card(open_run(folder))  # which says where it is
-    log.info("%s of %s exported to %s", name, run_dir, folder)
+    log.info("exported %s of %s to %s", name, run_dir, folder)
     return Export(folder, name, quantization, proof)
 
 
@@ -148,7 +148,7 @@ def _check_request(
         is_wanted=overwrite,
         is_own=partial(has_files, names=OWN_FILES_OF_COPY if to == "run" else OWN_FILES),
         kind="an exported model",
-        ways_out="--overwrite replaces an exported model, or name another folder",
+        ways_out="add --overwrite to replace it, or choose another folder",
     )
     if any(folder.glob(f"{CHECKPOINTS}/*/{STATE}")):
-        raise UsageError(f"{folder} holds the state of a training; name another")
+        raise UsageError(f"{folder}: contains a training run; choose another folder")

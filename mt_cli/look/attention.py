@@ -63,7 +63,7 @@ class TeacherForced:
         (read,) = read_lines([checked_line(line, name="line")], engine, tokenizers)
         parts = read.parts
         if not parts:
-            raise UsageError("the text has no word: there is nothing to look at; give a sentence")
+            raise UsageError("the text has no words; give a sentence")
         src_ids = parts[0].ids
         is_complete = True
         if target is None:
@@ -73,7 +73,7 @@ class TeacherForced:
             translation = written.text
             is_complete = not written.is_cut
         elif len(parts) > 1:
-            raise UsageError("target: the line is longer than the model takes at once")
+            raise UsageError("target: the line is too long for the model; give a shorter one")
         else:
             translation = normalize(checked_line(target, name="target"))
             (tgt_ids,) = tokenizers.encode([translation], "tgt")

@@ -62,7 +62,7 @@ def check_ending(path: Path, endings: Sequence[str]) -> None:
         UsageError: the ending of `path` is none of `endings`.
     """
     if path.suffix.lower() not in endings:
-        raise UsageError(f"{path}: the file's ending says how to draw; use {', '.join(endings)}")
+        raise UsageError(f"{path}: unknown picture format; use {' or '.join(endings)}")
 
 
 def render(compose: Callable[[], "Figure"], ending: str) -> bytes:
@@ -90,7 +90,7 @@ def render(compose: Callable[[], "Figure"], ending: str) -> bytes:
         )
     if image_format != "svg" and any("missing from font" in str(each.message) for each in caught):
         log.warning(
-            "the picture's font lacks some of the letters; an .svg leaves them to its viewer"
+            "the picture's font lacks some letters; write an .svg, which uses the viewer's fonts"
         )
     return content.getvalue()
 
@@ -213,7 +213,7 @@ def curves_of(run: Run) -> Curves:
     steps = [record for record in records if record["kind"] == "step"]
     validations = [record for record in records if record["kind"] == "validation"]
     if not steps and not validations:
-        raise DataError(f"{path}: no measurement yet; train on, or name a folder that train wrote")
+        raise DataError(f"{path}: has no measurements yet; train longer, or use another run")
 
     def curve(of: Sequence[dict[str, object]], key: str) -> Curve:
         return [

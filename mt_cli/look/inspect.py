@@ -138,7 +138,7 @@ def facts_as_text(description: Description) -> str:
     sections = {name: facts for name, facts in description.items() if name != "config" and facts}
     changed = differences(Config(), parse_config(description["config"]))
     not_default = {path: own for path, (_, own) in changed.items() if own not in ("", None)}
-    sections["config, where it is not the default"] = not_default
+    sections["config, where it differs from the defaults"] = not_default
     blocks = []
     for name, facts in sections.items():
         margin = max(map(len, facts), default=0)
@@ -150,7 +150,7 @@ def facts_as_text(description: Description) -> str:
 def _value(value: object) -> str:
     match value:
         case {"bleu": {"score": float(score), "signature": signature}, **others}:
-            checkpoint = others.get("checkpoint", "of an unnamed checkpoint")
+            checkpoint = others.get("checkpoint", "of an unknown checkpoint")
             return f"BLEU {score:.2f}  {signature}  {checkpoint}"
         case {"bleu": float(score), "bleu_signature": signature, "nll": float(nll)}:
             return f"BLEU {score:.2f}  {signature}  nll {nll:.4f}"
@@ -240,10 +240,10 @@ def summarize_runs(folder: Path, *, sort: str = "name") -> list[RunSummary]:
             found.append(_summary(run))
             configs.append(run.config)
         except (MtCliError, OSError) as error:
-            log.warning("left out: %s", error)
+            log.warning("skipped: %s", error)
     if not found:
-        what = "no run in it" if folder.exists() else "no such folder"
-        raise UsageError(f"{folder}: {what}; mt-cli train CONFIG makes a run in runs/")
+        what = "has no runs" if folder.exists() else "no such folder"
+        raise UsageError(f"{folder}: {what}; mt-cli train CONFIG creates a run in runs/")
     for summary, differs in zip(found, _uncommon_values(configs), strict=True):
         summary.differs.update(differs)
     if sort == "name":

@@ -92,7 +92,7 @@ def set_up_process(*, threads: int = 0) -> None:
         ResourceError: too many threads.
     """
     if threads > MAX_THREADS:  # torch takes no such number
-        raise ResourceError(f"{threads} threads are more than any machine has")
+        raise ResourceError(f"{threads} threads: use at most {MAX_THREADS}")
     if threads:
         torch.set_num_threads(threads)
     elif "OMP_NUM_THREADS" not in os.environ and usable_cores() < torch.get_num_threads():
@@ -134,11 +134,11 @@ def _choose_device(device: Device) -> torch.device:
         return torch.device("cpu")
     if device == "mps":  # only where asked for: nobody has tried it
         if not torch.backends.mps.is_available():
-            raise ResourceError("no GPU of an Apple computer found; use --device cpu, or auto")
+            raise ResourceError("no Apple GPU found; use --device cpu or --device auto")
         return torch.device("mps")
     if not torch.cuda.is_available():  # where there is a GPU, PyTorch's own warning says why
         if device == "cuda":
-            raise ResourceError("no CUDA device found; use --device cpu, or auto")
+            raise ResourceError("no CUDA device found; use --device cpu or --device auto")
         return torch.device("cpu")
     return _own_cuda_device()
 
@@ -156,7 +156,7 @@ def _own_cuda_device() -> torch.device:
         own = 0  # some launchers show each process one GPU
     if own >= found:
         raise ResourceError(
-            f"process {own + 1} has no GPU of its own: start at most {found} processes"
+            f"process {own + 1} has no GPU of its own; start at most {found} processes"
         )
     torch.cuda.set_device(own)
     return torch.device("cuda", own)

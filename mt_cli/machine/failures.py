@@ -4,11 +4,11 @@ import errno
 import re
 
 REASONS = {
-    errno.ENOSPC: "no space left on the disk; free some of it",
-    errno.EDQUOT: "no space left on the disk; free some of it",
-    errno.EEXIST: "a file stands where a folder is needed",
-    errno.ENOTDIR: "a file stands where a folder is needed",
-    errno.ENOSYS: "the system lacks what several processes need (/dev/shm); use --workers 1",
+    errno.ENOSPC: "no space left on the disk; free some",
+    errno.EDQUOT: "disk quota exceeded; free some space",
+    errno.EEXIST: "a file is in the way of a folder",
+    errno.ENOTDIR: "a file is in the way of a folder",
+    errno.ENOSYS: "the system has no /dev/shm, which several processes need; use --workers 1",
 }
 """Clear words for what the system calls by misleading ones."""
 
@@ -19,7 +19,7 @@ def reason_of(error: OSError) -> str:
 
 
 MEMORY = "out of memory"
-THREADS = "the system lets this process start no more threads"
+THREADS = "the system does not allow this process more threads"
 SHORTAGE_HINTS = {
     MEMORY: "use smaller batches (--batch-size, training.tokens_per_batch) or a smaller model",
     THREADS: "use fewer (OMP_NUM_THREADS=1), or raise the limit (ulimit -u, ulimit -v)",

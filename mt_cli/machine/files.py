@@ -48,7 +48,7 @@ def read_file(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
     with errors_naming(path), path.open("rb") as file:
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
-        raise DataError(f"{path}: damaged: it has more than {max_bytes:,} bytes")
+        raise DataError(f"{path}: damaged: larger than {max_bytes:,} bytes")
     return data
 
 
@@ -75,7 +75,7 @@ def parsed(kind: type[Kind], data: bytes, origin: Path | str) -> Kind:
         detail = error.errors()[0]
         place = "".join(f"{part}: " for part in detail["loc"])
         raise DataError(
-            f"{origin}: damaged, or of another version: {place}{detail['msg']}"
+            f"{origin}: damaged, or from another version: {place}{detail['msg']}"
         ) from error
 
 
@@ -85,7 +85,7 @@ def damage_named(place: Path | str, kind: str, *errors: type[Exception]) -> Iter
     try:
         yield
     except errors as error:
-        raise DataError(f"{place}: damaged, or no {kind}: {error}") from error
+        raise DataError(f"{place}: damaged or invalid {kind}: {error}") from error
 
 
 def sha256_bytes(data: bytes) -> str:
@@ -120,7 +120,9 @@ def check_hashes(folder: Path, expected: Mapping[str, str]) -> None:
         path = folder / name
         is_possible = "\0" not in name and len(os.fsencode(name)) <= MAX_NAME
         if not is_possible or not path.resolve().is_relative_to(folder.resolve()):
-            raise DataError(f"{folder / MANIFEST}: lists {name[:99]!r}, no file in its folder")
+            raise DataError(
+                f"{folder / MANIFEST}: lists {name[:99]!r}, which is outside its folder"
+            )
         if not path.is_file():
             raise DataError(f"{path}: missing, though {folder / MANIFEST} lists it")
     paths = [folder / name for name in expected]
@@ -299,11 +301,11 @@ def check_replaceable(
     recover(folder)
     if not is_free(folder):
         if not is_wanted:
-            raise UsageError(f"{folder} exists; {ways_out}")
+            raise UsageError(f"{folder} already exists; {ways_out}")
         if not is_own(folder):
-            raise UsageError(f"{folder} exists and is not {kind}; name another")
+            raise UsageError(f"{folder} already exists and is not {kind}; choose another folder")
     if Path.cwd().is_relative_to(folder.resolve()):
-        raise UsageError(f"{folder}: cannot replace the current directory; name another")
+        raise UsageError(f"{folder}: cannot replace the current directory; choose another folder")
 
 
 def has_files(folder: Path, names: Iterable[str]) -> bool:
@@ -319,7 +321,7 @@ def check_outside(folder: Path, inputs: Iterable[Path], *, way_out: str) -> None
     """
     for path in inputs:
         if path.resolve().is_relative_to(folder.resolve()):
-            raise UsageError(f"{path} lies in {folder}, which would be replaced; {way_out}")
+            raise UsageError(f"{path} is inside {folder}, which would be replaced; {way_out}")
 
 
 def is_abandoned(partial: Path) -> bool:

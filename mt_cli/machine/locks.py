@@ -42,7 +42,7 @@ def locked(folder: Path, *, wait_s: float = LOOK_S) -> Iterator[None]:
             if error.errno not in CANNOT_LOCK:
                 raise
             log.warning(
-                "%s: this file system has no locks; use it from one process at a time", folder
+                "%s: this file system does not support locks; run one process at a time", folder
             )
     try:
         recover(place)  # first, because it may hold others

@@ -164,6 +164,6 @@ def import_extra(module: str, *, extra: str, needed_by: str) -> Any:  # noqa: AN
         return importlib.import_module(module)
     except ImportError as error:
         raise ResourceError(
-            f"{needed_by} needs a package ({error}); in the repository, pip install '.[{extra}]' "
-            f"installs it; uvx brings it with --from 'mt_cli[{extra}] @ git+URL'"
+            f"{needed_by} needs a package ({error}); install it with pip install '.[{extra}]' in "
+            f"the repository, or with uvx --from 'mt_cli[{extra}] @ git+URL'"
         ) from error

@@ -124,7 +124,7 @@ def write_bytes(data: bytes) -> None:
         ResourceError: it is closed.
     """
     if sys.stdout is None:
-        raise ResourceError("standard output is closed; nothing could be written")
+        raise ResourceError("standard output is closed; cannot write the results")
     try:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -183,7 +183,7 @@ class _LogFile(logging.FileHandler):
         error = sys.exception()
         logging.getLogger("mt_cli").removeHandler(self)
         reason = reason_of(error) if isinstance(error, OSError) else error
-        log.warning("%s: cannot be written: %s; the work goes on", self.baseFilename, reason)
+        log.warning("%s: cannot write the log: %s; continuing", self.baseFilename, reason)
 
 
 @contextlib.contextmanager

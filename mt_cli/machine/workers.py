@@ -62,7 +62,7 @@ def ordered_map(
             yield waiting.popleft().result()
     except BrokenProcessPool as error:
         raise ResourceError(
-            "a worker died, likely for lack of memory; use fewer with --workers"
+            "a worker process died, probably out of memory; use fewer --workers"
         ) from error
     finally:
         executor.shutdown(cancel_futures=True)

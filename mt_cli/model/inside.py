@@ -41,7 +41,7 @@ def attention_maps(
     distribution over the positions that may be attended.
     """
     if model.training:
-        raise ValueError("attention maps are of a model in eval mode; call model.eval()")
+        raise ValueError("attention maps need the model in eval mode; call model.eval()")
     seen: dict[MapKind, list[Tensor]] = {kind: [] for kind in kinds}
     with ExitStack() as hooks:
         for kind, weights in seen.items():

@@ -92,7 +92,9 @@ class TranslationModel(nn.Module):
         """Draw fresh weights from `generator`."""
         super().__init__()
         if config.tie == "all" and src_vocab_size != tgt_vocab_size:
-            raise ValueError(f"tie 'all' needs one vocabulary: {src_vocab_size}, {tgt_vocab_size}")
+            raise ValueError(
+                f"tie 'all' needs equal vocabularies, found {src_vocab_size} and {tgt_vocab_size}"
+            )
         D = config.d_model
         self.max_len = config.max_len
         self.longest_sentence = config.longest_sentence
@@ -177,7 +179,7 @@ class TranslationModel(nn.Module):
 
     def _check_length(self, length: int) -> None:
         if length > self.max_len:
-            raise ValueError(f"{length} tokens, but the model takes {self.max_len}")
+            raise ValueError(f"{length} tokens, but the model takes at most {self.max_len}")
 
 
 @torch.no_grad()

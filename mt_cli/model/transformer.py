@@ -76,8 +76,8 @@ def attention_weights(q: Tensor, k: Tensor, attn_bias: Tensor) -> Tensor:
     `q` is (B, H, T, K), `k` is (B, H, S, K). `attn_bias` is a mask converted by `as_bias`; it
     broadcasts to (B, H, T, S). A query that may attend to nothing gives NaN.
     """
-    assert attn_bias.is_floating_point(), "a mask has to go through as_bias first"
-    assert attn_bias.shape[-1] == k.shape[-2], "attn_bias needs one column for each key"
+    assert attn_bias.is_floating_point(), "convert the mask with as_bias first"
+    assert attn_bias.shape[-1] == k.shape[-2], "attn_bias needs one column per key"
     # A dot product of K terms has a variance of about K; undivided, it would saturate the softmax.
     scale = 1 / math.sqrt(q.shape[-1])
     scores = q @ k.mT

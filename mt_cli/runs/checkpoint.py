@@ -115,7 +115,7 @@ def read_arrays(folder: Path, shapes: Shapes) -> dict[str, FloatArray]:
         found = weights[name].shape if name in weights else "nothing"
         expected = shapes.get(name, "nothing")
         if found != expected:
-            raise DataError(f"{folder / MODEL}: {name} is {found}, the model has {expected}")
+            raise DataError(f"{folder / MODEL}: {name} is {found}, expected {expected}")
     return weights
 
 
@@ -128,7 +128,7 @@ def read_training_tensors(folder: Path, shapes: Shapes) -> "dict[str, Tensor]":
     import torch
 
     if STATE not in _listed_hashes(folder) and not (folder / STATE).exists():
-        raise DataError(f"{folder}: exported, without what training needs to go on")
+        raise DataError(f"{folder}: cannot resume from an exported checkpoint, it has no state")
     arrays = _read_arrays(folder, STATE, shapes)
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
@@ -183,7 +183,7 @@ def _check(folder: Path, name: str) -> str:
     """sha256 of a checkpoint's file, which is the one that the manifest lists."""
     digest = _listed_hashes(folder).get(name)
     if not isinstance(digest, str):
-        raise DataError(f"{folder / MANIFEST}: lists no sha256 of {name}; the file is damaged")
+        raise DataError(f"{folder / MANIFEST}: has no sha256 for {name}; the file is damaged")
     check_hashes(folder, {name: digest})
     return digest
 

@@ -34,7 +34,7 @@ def read_metrics(path: Path) -> list[Record]:
             case {"kind": "step" | "validation", "step": int()}:
                 records.append(record)
             case _:
-                raise DataError(f"{place}: damaged; delete this line, the others are good")
+                raise DataError(f"{place}: damaged; delete this line, the others are fine")
     return records
 
 
@@ -62,6 +62,6 @@ def number_in(record: Mapping[str, object], key: str, *, path: Path) -> float:
     value = record.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise DataError(
-            f"{path}: step {record.get('step')}: damaged: {key} is {value!r}, no number"
+            f"{path}: step {record.get('step')}: damaged: {key} is {value!r}, not a number"
         )
     return float(value)

@@ -46,7 +46,7 @@ def open_model(folder: Path) -> Run:
     needed = [RUN_CONFIG] if manifest.exported_from is None else [RUN_CONFIG, EXPORTED_MODEL]
     for name in needed:
         if name not in manifest.sha256:
-            raise DataError(f"{path}: lists no {name}; the file is damaged")
+            raise DataError(f"{path}: does not list {name}; the file is damaged")
     check_hashes(folder, manifest.sha256)
     return Run(folder, load_config(folder / RUN_CONFIG), manifest)
 
@@ -69,8 +69,8 @@ def check_is_there(folder: Path) -> None:
     recover(path.parent)
     if not os.path.exists(path):  # noqa: PTH110
         near = sorted(str(path.parent) for path in folder.parent.glob(f"[!.]*/{MANIFEST}"))
-        hint = f"found: {', '.join(near)}" if near else "mt-cli train CONFIG makes one"
-        raise UsageError(f"{folder}: no run folder (it has no {MANIFEST}); {hint}")
+        hint = f"found: {', '.join(near)}" if near else "create one with mt-cli train CONFIG"
+        raise UsageError(f"{folder}: not a run folder (no {MANIFEST} in it); {hint}")
 
 
 def open_run(folder: Path) -> Run:
@@ -95,7 +95,8 @@ def open_run_between(src_lang: str, tgt_lang: str, folder: Path, *, asked_by: st
     languages = list(map(base_language, (found.src_lang, found.tgt_lang)))
     if languages != [base_language(src_lang), base_language(tgt_lang)]:
         raise UsageError(
-            f"{asked_by}: {folder} is {found.src_lang}-{found.tgt_lang}, not {src_lang}-{tgt_lang}"
+            f"{asked_by}: {folder} translates {found.src_lang}-{found.tgt_lang}, not "
+            f"{src_lang}-{tgt_lang}"
         )
     return run
 
@@ -112,9 +113,9 @@ def open_models(folders: Sequence[Path]) -> list[Run]:
     first = runs[0]
     for run in runs:
         if run.is_exported and len(runs) > 1:
-            raise UsageError(f"{run.folder}: an exported model translates alone; name the runs")
+            raise UsageError(f"{run.folder}: exported models cannot form an ensemble; use the runs")
         if run.tokenizer_hashes != first.tokenizer_hashes:
-            raise UsageError(f"{run.folder}: another vocabulary than that of {first.folder}")
+            raise UsageError(f"{run.folder}: has a different vocabulary than {first.folder}")
     return runs
 
 
@@ -130,7 +131,7 @@ def models_named(folders: Sequence[Path]) -> Sequence[Path]:
     if runs:
         raise UsageError(f"no run given; found: {', '.join(runs)}")
     log.info(
-        "no run given, and none is in runs/: the bundled model %s translates",
+        "no run given and none in runs/; using the bundled model %s",
         READY_MODEL,
     )
     return [Path(READY_MODEL)]
@@ -166,18 +167,18 @@ def run_with_tokenizer(config: Config) -> Run | None:
         if len({base_language(str(lang)) for lang in changed.get(key, ())}) == 1:  # regions
             del changed[key]
     different = [
-        f"{key} is {json.dumps(wanted)}, there {json.dumps(found)}"
+        f"{key} is {json.dumps(found)}, not {json.dumps(wanted)}"
         for key, (wanted, found) in changed.items()
         if key in keys
     ]
     if different:
         raise ConfigError(
-            f"tokenizer.from_run: that of {run.folder} does not suit: {'; '.join(different)}"
+            f"tokenizer.from_run: cannot use that of {run.folder}: {'; '.join(different)}"
         )
     if any(key in changed for key in LANGUAGE_KEYS):
         known = run.folder, run.config.data.src_lang, run.config.data.tgt_lang
         log.warning(
-            "%s translates from %s to %s, other languages than this config's: what it knows will "
+            "%s translates from %s to %s, which are not this config's languages; reusing it will "
             "help little",
             *known,
         )
@@ -203,8 +204,8 @@ def open_prepared_of(
         prepared = open_prepared(place, verify=verify)
     except (PreparedDataError, OSError) as error:
         raise DataError(
-            f"{error}; name the data of {run.folder} with --data DIR{otherwise}"
+            f"{error}; point --data DIR to the data of {run.folder}{otherwise}"
         ) from error
     if not prepared.continues(reference.sha256):
-        raise DataError(f"{place}: not what {run.folder} was trained on; name that with --data DIR")
+        raise DataError(f"{place}: not the data of {run.folder}; point --data DIR to its data")
     return prepared

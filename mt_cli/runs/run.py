@@ -151,7 +151,7 @@ class Run:
         """
         if self.is_exported:
             raise UsageError(
-                f"{self.folder}: an exported model only translates; name the run it is from"
+                f"{self.folder}: an exported model can only translate; use the run it came from"
             )
 
     @cached_property
@@ -208,7 +208,7 @@ class Run:
         model = self.build_model(backend=backend)
         if dict(model.named_parameters()).keys() != weights.keys():
             raise UsageError(
-                f"{self.folder}: backend '{backend}' has other parameters than the run"
+                f"{self.folder}: backend '{backend}' has different parameters than the run"
             )
         model.load_state_dict(tensors_of(weights), strict=False)  # tied weights are saved once
         return model.eval()
@@ -248,22 +248,22 @@ class Run:
             own = self.manifest.exported_from.checkpoint
             if name in ("best", own):
                 return own
-            raise UsageError(f"{self.folder}: exported from {own}; leave out --checkpoint")
+            raise UsageError(f"{self.folder}: was exported from {own}; leave out --checkpoint")
         for _ in range(2):  # a training that goes on may just have replaced the best
             target = self.pointer(name) if name in POINTERS else name
             names = self.checkpoints
             if target in names:
                 return target
         if name == "best" and target is not None:
-            remedy = "restore the folder checkpoints from a copy, or train again"
+            remedy = "restore the checkpoints folder from a backup, or train again"
             if names:
-                remedy = f"found {', '.join(names)}; write the name of one into it"
+                remedy = f"found {', '.join(names)}; write one of these names into best.txt"
             raise DataError(
-                f"{self.folder / 'best.txt'}: names {target!r}, which is not there; {remedy}"
+                f"{self.folder / 'best.txt'}: names {target!r}, which does not exist; {remedy}"
             )
         found = [each for each in POINTERS if self.pointer(each) in names] + names
-        hint = f"it has {', '.join(found)}" if found else "training saved none yet"
-        hint += "; best comes with the first validation" if found and name == "best" else ""
+        hint = f"it has {', '.join(found)}" if found else "training has not saved one yet"
+        hint += "; the first validation writes best" if found and name == "best" else ""
         raise UsageError(f"{self.folder}: no checkpoint '{name}'; {hint}")
 
     def pointer(self, name: str) -> str | None:
@@ -363,7 +363,7 @@ def check_place(folder: Path, *, overwrite: bool) -> None:
         is_wanted=overwrite or not is_run(folder),
         is_own=is_run,
         kind="a run folder",
-        ways_out="--resume goes on with it, --overwrite starts anew, --run names another",
+        ways_out="--resume continues it, --overwrite replaces it, --run DIR writes elsewhere",
     )
 
 

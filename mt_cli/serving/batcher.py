@@ -85,7 +85,7 @@ class Batcher:
                 with suppress(Exception):  # a connection that broke is gone, too
                     is_gone = await job.is_gone()
                 if is_gone and not job.answer.done():
-                    job.answer.set_exception(HTTPException(499, "the request is gone"))
+                    job.answer.set_exception(HTTPException(499, "the client closed the request"))
             self._jobs = [job for job in self._jobs if not job.answer.done()]
             if self._jobs:
                 await self._translate_some()

@@ -118,7 +118,7 @@ class RequestReader:
         try:
             return await request.json()
         except (ValueError, RecursionError):
-            raise HTTPException(400, "the request's body cannot be read") from None
+            raise HTTPException(400, "cannot parse the request body") from None
 
     async def _receive(self, receive: Receive, size: list[int]) -> Message:
         """The next part of a body, whose `size` until now is counted."""
@@ -133,7 +133,7 @@ class RequestReader:
         raw = given.encode(errors="surrogatepass")
         is_equal = [hmac.compare_digest(raw, key.encode()) for key in self.keys]
         if self.keys and not any(is_equal):
-            raise HTTPException(403, "Invalid API key" if given else "api_key: a key is needed")
+            raise HTTPException(403, "Invalid API key" if given else "api_key is required")
 
 
 def _refusal(error: ValidationError) -> str:
@@ -153,5 +153,5 @@ def read_keys(path: Path) -> list[str]:
     lines = [line.strip() for line in scored_lines(read_text(path), path)]
     keys = [line for line in lines if line and not line.startswith("#")]
     if not keys:
-        raise DataError(f"{path}: no key in it; write one a line")
+        raise DataError(f"{path}: no keys found; write one per line")
     return keys

@@ -89,7 +89,7 @@ async def _failed(_: Request, error: Exception) -> Response:
         for place in traceback.extract_tb(error.__traceback__)
     ]
     log.error("a request failed: %s at %s", type(error).__name__, " > ".join(places))
-    return json_answer({"error": "the server failed; its log says why"}, status=500)
+    return json_answer({"error": "internal server error; see the server's log"}, status=500)
 
 
 MAX_CONNECTIONS = 512
@@ -109,7 +109,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
         listener = socket.create_server(place[:2], family=family)
     except OSError as error:
         raise ResourceError(
-            f"{host}:{port}: {reason_of(error)}; give another with --port or --host"
+            f"{host}:{port}: {reason_of(error)}; choose another with --port or --host"
         ) from error
     # Connections inherit it; without it, the second packet of an answer waits for 40 ms.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -121,7 +121,7 @@ def address_of(listener: socket.socket, *, has_keys: bool) -> str:
     ip, port = listener.getsockname()[:2]
     address = f"http://{f'[{ip}]' if ':' in ip else ip}:{port}"
     if not has_keys and not ipaddress.ip_address(ip).is_loopback:
-        log.warning("%s answers everyone who reaches it, without a password", address)
+        log.warning("%s is open to everyone who can reach it; --api-keys restricts it", address)
     return address
 
 

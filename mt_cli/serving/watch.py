@@ -32,14 +32,14 @@ class Metrics:
             "mt_cli_requests", "Requests.", ("path", "status"), registry=self._registry
         )
         self._errors = Counter(
-            "mt_cli_errors", "Requests with a status from 400.", registry=self._registry
+            "mt_cli_errors", "Requests with status 400 or above.", registry=self._registry
         )
         self._seconds = Histogram(
             "mt_cli_request_seconds", "Time.", ("path",), registry=self._registry, buckets=BUCKETS
         )
-        self._letters = Counter("mt_cli_letters", "Letters of texts.", registry=self._registry)
+        self._letters = Counter("mt_cli_letters", "Characters of texts.", registry=self._registry)
         self.lines = Counter("mt_cli_lines", "Lines translated.", registry=self._registry)
-        waiting = Gauge("mt_cli_waiting_lines", "Lines that wait.", registry=self._registry)
+        waiting = Gauge("mt_cli_waiting_lines", "Lines in the queue.", registry=self._registry)
         waiting.set_function(num_waiting)
 
     def count(self, path: str, status: int, *, seconds: float, letters: int) -> None:
@@ -84,7 +84,7 @@ class Watch:
             letters = scope.get("state", {}).get("letters", 0)
             path = scope["path"]
             log.info(
-                "%s %s %d  %.0f ms  %d letters",
+                "%s %s %d  %.0f ms  %d characters",
                 visible(scope["method"][:MAX_PATH]),
                 visible(path[:MAX_PATH]),
                 status,

@@ -149,7 +149,7 @@ def learn_subwords(
         smallest = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
         if smallest is not None:
             raise ConfigError(
-                f"tokenizer.vocab_size {vocab_size} is too small: letters need {smallest[1]}"
+                f"tokenizer.vocab_size {vocab_size} is too small: letters alone need {smallest[1]}"
             ) from error
         if "sentences_.empty()" in str(error):
             raise DataError("there is no training text to learn subwords from") from error
@@ -157,7 +157,7 @@ def learn_subwords(
     tokenizer = SubwordTokenizer(model.getvalue())
     if tokenizer.vocab_size < vocab_size:
         log.warning(
-            "the text yields %d subwords, fewer than the %d asked for",
+            "the text yields only %d subwords, fewer than the requested %d",
             tokenizer.vocab_size,
             vocab_size,
         )

@@ -31,7 +31,7 @@ def learn_vocabulary(counts: Counter[str], *, max_size: int, min_freq: int) -> l
         counts, max_size=max_size - len(SPECIALS), min_freq=min_freq, specials=list(SPECIALS)
     )
     if len(built.itos) == len(SPECIALS):
-        raise DataError(f"no word occurs tokenizer.min_freq = {min_freq} times; lower it")
+        raise DataError(f"no word occurs {min_freq} times; lower tokenizer.min_freq")
     return [str(token) for token in built.itos]
 
 
@@ -59,10 +59,10 @@ class WordTokenizer:
         """Ids of words that are no entries."""
         self._ids = {token: i for i, token in enumerate(entries)}
         if self.entries[: len(SPECIALS)] != list(SPECIALS):
-            raise DataError(f"a vocabulary begins with {' '.join(SPECIALS)}")
+            raise DataError(f"the vocabulary does not begin with {' '.join(SPECIALS)}")
         if len(self._ids) != len(entries):
             twice = next(token for i, token in enumerate(entries) if self._ids[token] != i)
-            raise DataError(f"a vocabulary names each token once; {twice!r} is there twice")
+            raise DataError(f"the vocabulary has the token {twice!r} twice")
 
     @classmethod
     def from_bytes(cls, lang: str, data: bytes) -> "WordTokenizer":
@@ -73,7 +73,7 @@ class WordTokenizer:
         """
         tokens = parsed(list[str], data, "a vocabulary")
         if any("\n" in token for token in tokens):
-            raise DataError("a vocabulary has a token with a line end in it")
+            raise DataError("the vocabulary has a token that contains a line break")
         return cls(lang, tokens)
 
     def to_bytes(self) -> bytes:

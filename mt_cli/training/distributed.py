@@ -82,7 +82,7 @@ class World:
             results.append(by_first())
 
         if self.ask_first(first) is not None:
-            raise ResourceError("the first process could not begin; it says why")
+            raise ResourceError("the first process (rank 0) failed to start; see its error")
         return results[0] if self.is_first else by_others()
 
     def ask_first(self, question: Callable[[], str | None]) -> str | None:
@@ -169,7 +169,8 @@ def _world_size() -> int:
     wrong = [name for name in NUMBERS if not os.environ.get(name, "").isdecimal()]
     if wrong:
         raise UsageError(
-            f"WORLD_SIZE is {size!r}, without {', '.join(wrong)}; start with torchrun, or unset it"
+            f"WORLD_SIZE is {size!r}, but {', '.join(wrong)} is missing or wrong; start with "
+            "torchrun, or unset WORLD_SIZE"
         )
     return int(size)
 
@@ -181,6 +182,7 @@ def _missing_peers_explained() -> Iterator[None]:
     except (RuntimeError, ValueError) as error:  # among them those of NCCL
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ResourceError(
-            f"the processes of this training cannot reach each other ({reason}); on GPUs, see "
-            "NCCL_DEBUG=INFO and a container's --shm-size; --resume goes on"
+            f"the training processes cannot reach each other ({reason}); on GPUs, set "
+            "NCCL_DEBUG=INFO for details and check the container's --shm-size; then continue with "
+            "--resume"
         ) from error

@@ -146,13 +146,13 @@ class Monitor:
             device=f"{runtime.device}: {device}",
             precision=f"{runtime.precision}, validation in {self._run.config.decoding.precision}",
             threads=threads,
-            pairs=f"{trainer.num_pairs:,} to train on, {len(self._validator.sources):,} to "
-            "validate on",
+            pairs=f"{trainer.num_pairs:,} for training, {len(self._validator.sources):,} for "
+            "validation",
             parameters=f"{parameters:,}",
-            updates=f"{trainer.total_steps:,}, {trainer.steps_per_epoch:,} in an epoch; "
+            updates=f"{trainer.total_steps:,}, {trainer.steps_per_epoch:,} per epoch; "
             f"validation {every}" + ("; CUDA graphs" if trainer.uses_graphs else ""),
-            batches=f"{training.tokens_per_batch:,} tokens a side at most, "
-            f"{training.accumulation} to an update",
+            batches=f"at most {training.tokens_per_batch:,} tokens per side, "
+            f"{training.accumulation} per update",
             BLEU=self._validator.bleu_signature,
         )
 

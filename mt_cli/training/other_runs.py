@@ -52,10 +52,11 @@ def _check_same_model(config: ModelConfig, parent: Run) -> None:
         found = getattr(parent.config.model, key)
         has_fewer_layers = key.endswith("_layers") and wanted < found
         if wanted != found and key not in FREE_KEYS and not has_fewer_layers:
-            different.append(f"model.{key} is {json.dumps(wanted)}, there {json.dumps(found)}")
+            different.append(f"model.{key} is {json.dumps(found)}, not {json.dumps(wanted)}")
     if different:
         raise UsageError(
-            f"{parent.folder} is another model: {'; '.join(different)}; only layers may be fewer"
+            f"{parent.folder}: cannot start from this model: {'; '.join(different)}; only the "
+            "number of layers may be lower"
         )
 
 
@@ -78,7 +79,7 @@ def load_parent(run: Run, model: nn.Module) -> None:
     }
     taken = weights_of_layers(weights, kept, names=run.parameter_shapes)
     model.load_state_dict(taken, strict=False)  # tied weights are saved once
-    message = f"started with {reference.folder}, {reference.checkpoint}"
+    message = f"starting from {reference.folder}, {reference.checkpoint}"
     for stack, depth in (("encoder", theirs.encoder_layers), ("decoder", theirs.decoder_layers)):
         if len(kept[stack]) < depth:
             numbers = ", ".join(str(layer + 1) for layer in kept[stack])
@@ -132,7 +133,7 @@ def references_to_teachers(
         )
         if teacher.config.model.max_len < config.model.max_len:
             raise UsageError(
-                f"{folder}: a teacher needs model.max_len of {config.model.max_len} or more"
+                f"{folder}: a teacher must have model.max_len of {config.model.max_len} or more"
             )
         references.append(_reference_to_best(teacher, prepared, run_dir=run_dir))
     return tuple(references)
@@ -148,7 +149,7 @@ def load_teachers(run: Run) -> list[TranslationModel]:
     for reference in run.manifest.distil_from:
         teacher = _referenced_run(reference, needed_by=run)
         models.append(teacher.load_model(checkpoint=reference.checkpoint))
-        log.info("learns from %s, %s", reference.folder, reference.checkpoint)
+        log.info("teacher: %s, %s", reference.folder, reference.checkpoint)
     return models
 
 
@@ -158,14 +159,14 @@ def load_teachers(run: Run) -> list[TranslationModel]:
 def _reference_to_best(run: Run, prepared: Prepared, *, run_dir: Path) -> CheckpointReference:
     """Its best checkpoint, and which weights that has now; the languages may be others."""
     if run.folder.resolve() == run_dir.resolve():
-        raise UsageError(f"{run.folder}: a run cannot learn from what it replaces; add --run DIR")
+        raise UsageError(f"{run.folder}: training would overwrite this run; add --run DIR")
     options = replace(run.tokenizers.options, lowercase=prepared.tokenizers.options.lowercase)
     hashes = {}
     for name, content in replace(prepared.tokenizers, options=options).to_files().items():
         hashes[f"{TOKENIZER_FOLDER}/{name}"] = sha256_bytes(content)
     if hashes != run.tokenizer_hashes:
         raise UsageError(
-            f"{prepared.folder}: another tokenizer than that of {run.folder}; prepare again with "
+            f"{prepared.folder}: has a different tokenizer than {run.folder}; prepare again with "
             f'tokenizer.from_run = "{run.folder}"'
         )
     name = run.resolve_checkpoint("best")
@@ -188,5 +189,5 @@ def _referenced_run(reference: CheckpointReference, *, needed_by: Run) -> Run:
         raise DataError(f"{error}; {remedy}") from error
     if found != reference.sha256:
         folder = run.checkpoint_folder(reference.checkpoint)
-        raise DataError(f"{folder}: not the weights that it had when this run began; {remedy}")
+        raise DataError(f"{folder}: the weights have changed since this run started; {remedy}")
     return run

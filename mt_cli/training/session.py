@@ -182,7 +182,8 @@ class Session:
             self._warn_of_another_rate()
         else:
             log.info(
-                "nothing is left to train; to train longer, raise training.max_epochs or max_steps"
+                "training is already finished; to train longer, raise training.max_epochs or "
+                "max_steps"
             )
         self._write_status("running")
         try:
@@ -213,7 +214,7 @@ class Session:
             found = validator.validate(self._trainer.step, on_progress=on_progress)
         guessing = math.log(self._run.tokenizers.tgt.vocab_size)
         if not found.nll <= DIVERGED * guessing:  # so written, it covers NaN
-            self._give_up(f"the loss on val is {found.nll:.1f}, a uniform guess has {guessing:.1f}")
+            self._give_up(f"the loss on val is {found.nll:.1f}, guessing has {guessing:.1f}")
         score = found.bleu.score if validator.best_by == "bleu" else -found.nll
         best = self._state
         is_equal_and_surer = score == best.best_score and found.nll < (best.best_nll or 0.0)
@@ -247,9 +248,9 @@ class Session:
         if self._state.step != step:
             self._save()
         self._write_status("stopped", reason=signal.Signals(signal_number).name)
-        message = "stopped before the first update; --resume starts with it"
+        message = "stopped before the first update; start it with --resume"
         if step:
-            message = f"stopped at step {step}; the state is saved, --resume continues from there"
+            message = f"stopped at step {step} and saved the state; continue with --resume"
         raise StoppedError(message, signal_number=signal_number)
 
     def _load_newest(self) -> CheckpointState:
@@ -285,12 +286,12 @@ class Session:
                 self._run.remove_unused_checkpoints(last=name)
             if state.step > self._trainer.total_steps:
                 log.warning(
-                    "the run is at step %d, past the %d asked for",
+                    "the run is at step %d already, past the last step %d",
                     state.step,
                     self._trainer.total_steps,
                 )
             return state
-        raise DataError(f"{failures[0]}; no other checkpoint can be used: train again")
+        raise DataError(f"{failures[0]}; there is no other usable checkpoint; train again")
 
     def _point_to(self, *, last: str) -> None:
         if self._state.best_step is not None:
@@ -314,7 +315,7 @@ class Session:
         self._check_skips()
         tensors: list[Tensor] = [*self.model.parameters(), *self._trainer.state_dict().values()]
         if not torch.stack([tensor.isfinite().all() for tensor in tensors]).all():
-            self._give_up("the weights are not finite any more")
+            self._give_up("the weights are not finite")
 
     def _give_up(self, found: str) -> Never:
         self._write_status("diverged", reason=found)
@@ -324,7 +325,7 @@ class Session:
         step = self._trainer.step
         advice = "lower training.peak_lr or raise training.warmup_steps"
         if step == 0:
-            advice = "the model of training.init_from does not suit these data"
+            advice = "the model of training.init_from does not fit this data"
         raise DivergedError(f"step {step}: {found}; {kept}; {advice}")
 
     # Reports
@@ -349,8 +350,8 @@ class Session:
         planned = self._trainer.rate_at(int(number_in(before[-1], "step", path=path)))
         if not math.isclose(lr, planned, rel_tol=0.01):
             log.warning(
-                "with this length and schedule of training, the learning rate goes from %.1e to "
-                "%.1e",
+                "with the new length or schedule of training, the learning rate jumps from %.1e "
+                "to %.1e",
                 lr,
                 self._trainer.rate_at(self._trainer.step + 1),
             )

@@ -97,4 +97,4 @@ class _Service:
                 getattr(self._module, name)(*args, **options)
         except Exception as error:
             self._has_failed = True
-            log.warning("logging to %s has stopped: %s", self._module.__name__, error)
+            log.warning("stopped logging to %s: %s", self._module.__name__, error)

@@ -144,7 +144,8 @@ def _warn_of_changed_files(config: Config, prepared: Prepared, config_path: Path
     if changed:
         shard = ["--append"] if prepared.manifest.shards else []
         log.warning(
-            "training on the text as it was prepared; changed since, or new: %s; to use it: %s",
+            "training on the text as prepared, but these files are new or have changed since: %s; "
+            "to use them, run: %s",
             ", ".join(map(str, changed)),
             command_line("prepare", config_path or "CONFIG", *shard),
         )
@@ -194,7 +195,7 @@ def _set_up(config: Config, world: World, *, continues: Path | None) -> Runtime:
     set_up_process(threads=wanted.threads)
     runtime = choose_runtime(device=wanted.device, precision=wanted.precision, graphs=wanted.graphs)
     if runtime.device.type == "mps":  # PyTorch's Adam would not skip an update that is not finite
-        raise ResourceError("an Apple GPU translates, but does not train; use --device cpu")
+        raise ResourceError("training does not run on Apple GPUs; use --device cpu")
     precision = runtime.precision
     if runtime.device.type == "cpu" and wanted.precision == "auto" and precision == "bf16":
         precision = _chosen_before(continues) or fastest_precision(
@@ -251,9 +252,9 @@ def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Run:
     """The run that is resumed, whose lock the caller holds."""
     run = open_run(run_dir)
     if not prepared.continues(run.manifest.prepared.sha256):
-        raise UsageError(f"{run_dir}: {prepared.folder} holds other data by now; train again")
+        raise UsageError(f"{run_dir}: the data in {prepared.folder} have changed; train again")
     if run.manifest.prepared.sha256 != prepared.sha256:
-        log.warning("%s continues with the shards, too, that were appended to its data", run_dir)
+        log.warning("%s: continuing with the shards that were appended to its data", run_dir)
     changed = differences(run.config, config)
     changed.pop("training.init_from", None)  # the run has begun
     fixed = [
@@ -263,12 +264,10 @@ def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Run:
     ]
     if fixed:
         raise UsageError(
-            f"{run_dir} was started with {'; '.join(fixed)}; change that back, or train again"
+            f"{run_dir} was started with {'; '.join(fixed)}; change it back, or train again"
         )
     if config.runtime.precision == "auto":  # which keeps what the run has
         changed.pop("runtime.precision", None)
     if changed:
-        log.warning(
-            "%s continues with another %s than it was started with", run_dir, ", ".join(changed)
-        )
+        log.warning("%s: continuing with a changed value of %s", run_dir, ", ".join(changed))
     return run

@@ -318,9 +318,7 @@ class CudaGraphs:
         except (MemoryError, RuntimeError) as error:
             self._can_capture = False
             reason = next(iter(str(error).splitlines()), type(error).__name__)
-            log.warning(
-                "no more updates are captured as CUDA graphs, so training is slower: %s", reason
-            )
+            log.warning("stopped capturing CUDA graphs, training will be slower: %s", reason)
             torch.cuda.set_stream(stream)  # a capture that failed may leave its own
             self._start_over()
 

@@ -61,8 +61,8 @@ class Validator:
         """What the best checkpoint is judged by."""
         if self.best_by != run.config.training.best_by:
             log.warning(
-                "the references of val are too short for BLEU, which is 0 even for the references "
-                "themselves; the best checkpoint is judged by the loss"
+                "the val references are too short for BLEU, it is 0 even for the references "
+                "themselves; choosing the best checkpoint by loss instead"
             )
         searcher = Searcher(
             model,
@@ -121,8 +121,8 @@ def truncated(split: EncodedSplit, *, longest: int) -> EncodedSplit:
     if num_cut == 0:
         return split
     log.warning(
-        "%d of %d validation pairs are longer than the model's %d tokens; the loss counts only the "
-        "first ones",
+        "%d of %d validation pairs are longer than the model's limit of %d tokens; the loss "
+        "ignores the tokens beyond it",
         num_cut,
         len(split),
         longest,

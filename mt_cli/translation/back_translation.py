@@ -126,7 +126,7 @@ def _make(
     """Fill `folder`, whose lock the caller holds, with the lines `given` and their translations."""
     write_atomically(folder / GIVEN, "".join(f"{line}\n" for line in given).encode())
     if num_held_out:
-        log.info("%s: %d lines are left out, which val or a test has", name, num_held_out)
+        log.info("%s: skipped %d lines that also occur in val or a test split", name, num_held_out)
     unfinished = folder / UNFINISHED
     whole = folder / MADE
     if not whole.exists():
@@ -147,7 +147,7 @@ def _make(
         unfinished.replace(whole)
     num_empty = whole.read_bytes().split(b"\n").count(b"") - 1
     if num_empty:
-        log.info("%s: %d translations are left out, which loop or are empty", name, num_empty)
+        log.info("%s: skipped %d translations that are empty or repeat themselves", name, num_empty)
     write_json(
         folder / REPORT, {"lines": len(given), "held_out": num_held_out, "run": str(run.folder)}
     )

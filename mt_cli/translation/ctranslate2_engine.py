@@ -41,7 +41,7 @@ class CTranslate2Engine(Engine):
         ctranslate2 = import_extra("ctranslate2", extra="export", needed_by="an exported model")
         has_cuda = options.device != "cpu" and ctranslate2.get_cuda_device_count() > 0
         if options.device in ("cuda", "mps") and not has_cuda:
-            raise ResourceError("no CUDA device found; use --device cpu, or auto")
+            raise ResourceError("no CUDA device found; use --device cpu or --device auto")
         super().__init__(
             config,
             device="cuda" if has_cuda else "cpu",
@@ -219,7 +219,7 @@ class CTranslate2Engine(Engine):
             if loaded is None or shortage(error):
                 raise
             raise DataError(
-                f"{loaded}: CTranslate2 cannot load it: {error}; export again"
+                f"{loaded}: CTranslate2 cannot load this model: {error}; export it again"
             ) from error
 
 
@@ -231,12 +231,10 @@ def _check_supported(model: Run, options: DecodingOptions) -> None:
     """Refuse options that an exported model does not have."""
     options.checkpoints_of([model])
     if options.backend is not None:
-        raise UsageError(
-            f"{model.folder}: an exported model has no layers of ours; leave out --backend"
-        )
+        raise UsageError(f"{model.folder}: exported models do not support --backend; leave it out")
     assert model.manifest.exported_from is not None
     quantization = model.manifest.exported_from.quantization or "none"
     own = {"none": "fp32", "bfloat16": "bf16"}.get(quantization, quantization)
     precision = options.search.get("precision")
     if precision not in (None, own):
-        raise UsageError(f"{model.folder}: exported to compute in {own}; leave out --precision")
+        raise UsageError(f"{model.folder}: was exported for {own}; leave out --precision")

@@ -106,7 +106,7 @@ class Glossary:
                     f"line {number}: expected a term, a tab and its translation, found {found}"
                 )
             elif term.startswith(ANY) or re.search(r"\*\S|\s\*", term):
-                problems.append(f"line {number}: {term!r}: {ANY} ends a word")
+                problems.append(f"line {number}: {term!r}: {ANY} may only stand at a word's end")
             elif columns != [0, 1] or len(codes) < 2 or codes == languages:
                 name = names.setdefault(_folded(term)[0], term)
                 terms.setdefault(name, []).append(translation)
@@ -115,7 +115,7 @@ class Glossary:
             problems[MAX_PROBLEMS:] = [f"and {more} more lines"] if more > 0 else []
             raise DataError(f"{path}: " + "\n".join(problems))
         if not terms:
-            raise DataError(f"{path}: no term in it")
+            raise DataError(f"{path}: the glossary has no terms")
         return cls(terms)
 
     def terms_in(self, text: str) -> list[Term]:

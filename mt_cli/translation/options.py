@@ -71,7 +71,7 @@ class DecodingOptions:
         if isinstance(self.checkpoint, str):
             names *= len(runs)
         if len(names) != len(runs):
-            raise UsageError(f"checkpoint: {len(names)} names for {len(runs)} runs")
+            raise UsageError(f"checkpoint: got {len(names)} names for {len(runs)} runs")
         return [run.resolve_checkpoint(name) for run, name in zip(runs, names, strict=True)]
 
     def config_of(self, run: Run) -> DecodingConfig:
@@ -99,9 +99,9 @@ class DecodingOptions:
         except ValidationError as error:
             raise UsageError("\n".join(explain(error))) from None
         if "seed" in given and not config.temperature:
-            raise UsageError("seed needs sampling: give --sample too, or set temperature")
+            raise UsageError("seed only works with sampling; add --sample or set temperature")
         if "rerank_weights" in given and config.rerank_with is None:
-            raise UsageError("rerank_weights are of reranking: set rerank_with too")
+            raise UsageError("rerank_weights only work with reranking; set rerank_with too")
         return config
 
 

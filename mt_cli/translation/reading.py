@@ -163,7 +163,7 @@ def ids_of_prefix(prefix: str, tokenizers: Tokenizers, *, longest: int) -> list[
     """
     (ids,) = tokenizers.encode([checked_line(prefix, name="prefix")], "tgt")
     if UNK_ID in ids:
-        raise UsageError(f"prefix: the vocabulary lacks a word of {prefix!r}")
+        raise UsageError(f"prefix: {prefix!r} has a word that is not in the vocabulary")
     if len(ids) > longest:
-        raise UsageError(f"prefix: {len(ids)} tokens, but the model takes {longest}")
+        raise UsageError(f"prefix: {len(ids)} tokens, but the model takes at most {longest}")
     return ids

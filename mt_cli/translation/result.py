@@ -154,20 +154,20 @@ def judged(
 
 
 WARNINGS: Mapping[str, str] = {
-    "language": "the text looks like {what} in {num} of {lines} lines, the first is line {first}; "
-    "the model translates {lang}",
-    "unlearnt_letters": "{num} of {lines} lines hold letters that the model never learnt, such as "
-    "{what} in line {first}",
-    "is_split": "{num} of {lines} lines have a sentence of more tokens than the model takes, which "
-    "is split, the first is line {first}",
-    "changed_number": "{num} of {lines} lines lost or changed a number, the first is line {first}",
-    "missing_terms": "{num} of {lines} lines lack a term of the glossary, the first is line "
+    "language": "{num} of {lines} lines look like {what}, first line {first}; the model translates "
+    "from {lang}",
+    "unlearnt_letters": "{num} of {lines} lines have letters that the model never saw in training, "
+    "such as {what} in line {first}",
+    "is_split": "{num} of {lines} lines have a sentence that is too long for the model, so it was "
+    "split, first line {first}",
+    "changed_number": "{num} of {lines} translations lost or changed a number, first line {first}",
+    "missing_terms": "{num} of {lines} translations miss a glossary term, first line {first} "
+    "({what})",
+    "doubled_terms": "{num} of {lines} translations repeat a glossary term too often, first line "
     "{first} ({what})",
-    "doubled_terms": "{num} of {lines} lines have a term of the glossary too often, the first is "
-    "line {first} ({what})",
-    "is_broken": "{num} of {lines} translations had bytes that are no character and are left out, "
-    "the first is line {first}",
-    "is_cut": "{num} of {lines} translations reached their maximum length; raise it with --set "
+    "is_broken": "{num} of {lines} translations contained invalid UTF-8 bytes, which were removed, "
+    "first line {first}",
+    "is_cut": "{num} of {lines} translations hit the length limit; raise it with --set "
     "decoding.max_len_factor=N, unless the model repeats itself",
 }
 """A sentence for each attribute of a translation that says that something is wrong."""
@@ -215,13 +215,11 @@ def _unused(
     if other_forms:
         name = other_forms[0]
         warnings.append(
-            f"{len(other_forms)} terms of the glossary occur only in other forms, such as {name} "
-            f"in {inflected[name]}; {name}* has any ending"
+            f"{len(other_forms)} glossary terms occur only in inflected forms, such as {name} in "
+            f"{inflected[name]}; write {name}* to match any ending"
         )
     if nowhere and len(unused) <= max(FEW_TERMS, num_lines):
-        warnings.append(
-            f"{len(nowhere)} terms of the glossary occur in no line, such as {nowhere[0]}"
-        )
+        warnings.append(f"{len(nowhere)} glossary terms occur in no line, such as {nowhere[0]}")
     return warnings
 
 
@@ -235,7 +233,7 @@ def unlike_training(lines: Sequence[str], run: Run) -> str | None:
     if rate <= FAR * usual:
         return None
     return (
-        "this text is unlike what the model has learnt from "
-        f"({', '.join(run.config.data.corpus)}): {rate:.1f} tokens a word, {usual:.1f} there; "
-        "expect mistakes"
+        "this text differs from the model's training data "
+        f"({', '.join(run.config.data.corpus)}): {rate:.1f} tokens per word instead of "
+        f"{usual:.1f}; expect mistakes"
     )

@@ -48,8 +48,8 @@ def score_pairs(
         if max(len(src), len(tgt)) > engine.longest_sentence:
             if first_line is not None:
                 log.warning(
-                    "line %d: %d and %d tokens, but the model takes %d: its score is minus "
-                    "infinity",
+                    "line %d: %d and %d tokens, but the model takes at most %d; the score is "
+                    "minus infinity",
                     first_line + i,
                     len(src),
                     len(tgt),

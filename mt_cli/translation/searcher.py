@@ -375,9 +375,9 @@ def in_halves(work: Callable[[list[Item]], list[Found]], items: list[Item]) -> l
         if shortage(error) != MEMORY:
             raise
         if len(items) == 1:
-            raise OutOfMemoryError("out of memory: a single sentence does not fit") from error
+            raise OutOfMemoryError("out of memory: even a single sentence does not fit") from error
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()  # here, because an exception holds what its calls held
-    log.warning("out of memory: %d sentences together; a smaller batch_size is faster", len(items))
+    log.warning("out of memory with %d sentences: splitting them; lower batch_size", len(items))
     middle = len(items) // 2
     return in_halves(work, items[:middle]) + in_halves(work, items[middle:])

@@ -71,7 +71,7 @@ def line_chunks(
     unfinished = b""
     has_more = True
     while has_more:
-        with damage_named(name, "packed file", *DAMAGE), errors_naming(name):
+        with damage_named(name, "compressed file", *DAMAGE), errors_naming(name):
             data = source.read1(most * BYTES_OF_LINE)
         if not number and not unfinished:
             check_is_text(data, None)
@@ -85,7 +85,7 @@ def line_chunks(
                 num_invalid += 1
                 if num_invalid <= MAX_WARNINGS:
                     place = f"{side} line {number}".lstrip()
-                    log.warning("%s: not valid UTF-8; what could not be read was left out", place)
+                    log.warning("%s: not valid UTF-8; skipped the invalid bytes", place)
         # Never kept back for more to come: whoever writes may be waiting for the answer.
         begin = 0
         while begin < len(lines):
@@ -93,7 +93,7 @@ def line_chunks(
             begin += max_lines
             max_lines = min(2 * max_lines, most)
     if num_invalid > MAX_WARNINGS:
-        log.warning("%d lines in all are not valid UTF-8", num_invalid)
+        log.warning("%d lines in total are not valid UTF-8", num_invalid)
 
 
 def open_source(name: str, *, text: str | None = None) -> AbstractContextManager[io.BufferedIOBase]:
@@ -102,7 +102,7 @@ def open_source(name: str, *, text: str | None = None) -> AbstractContextManager
         return io.BytesIO(text.encode("utf-8", "surrogateescape") + b"\n")
     if name == "-":
         if sys.stdin is None:
-            raise UsageError("standard input is closed; name a file with --input, or use --text")
+            raise UsageError("standard input is closed; use --input FILE or --text")
         with suppress(OSError):  # no real stream, as in a test
             # Otherwise what has not come yet would be taken for the end.
             os.set_blocking(sys.stdin.fileno(), True)
@@ -157,7 +157,7 @@ def open_target(name: str) -> Iterator[Target]:
     """
     if name in ("-", "/dev/stdout"):
         if sys.stdout is None:
-            raise ResourceError("standard output is closed; name a file with --output")
+            raise ResourceError("standard output is closed; use --output FILE")
         yield Target(sys.stdout.buffer, None)
         return
     path = Path(name)
@@ -170,8 +170,8 @@ def open_target(name: str) -> Iterator[Target]:
     is_no_text = named_kind(path) in ("parquet", "tmx")
     if is_no_text or ending in PACKED_ENDINGS or ending in DOCUMENT_ENDINGS:
         raise UsageError(
-            f"{name}: translations are plain text, or a table in a .csv or .tsv file, which "
-            "spreadsheets open"
+            f"{name}: cannot write this file type; use plain text, or .csv or .tsv for a "
+            "spreadsheet"
         )
     # Of a link, the file is replaced and not the link.
     place = path.resolve() if path.is_symlink() else path
@@ -188,5 +188,5 @@ def open_target(name: str) -> Iterator[Target]:
                 while kept.exists():
                     kept = kept.with_name(f"{kept.name}2")
                 Path(replacement.name).replace(kept)
-                log.warning("%d translated lines are kept in %s", target.num_lines, kept)
+                log.warning("saved the %d lines translated so far in %s", target.num_lines, kept)
             raise

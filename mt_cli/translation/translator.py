@@ -126,7 +126,7 @@ class Translator:
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle where the models are; whoever unpickles it loads them again."""
         if self._loaded_from is None:
-            raise TypeError("only a Translator that was loaded from a folder can be pickled")
+            raise TypeError("only a Translator loaded from a folder can be pickled")
         return _loaded_again, self._loaded_from
 
     def __enter__(self) -> Self:
@@ -180,10 +180,10 @@ class Translator:
             UsageError: `n_best` is no number from 1, or more than the beams; or as in `translate`.
         """
         if type(n_best) is not int or n_best < 1:
-            raise UsageError(f"n_best: expected a whole number from 1, found {n_best!r}")
+            raise UsageError(f"n_best: expected a whole number of at least 1, found {n_best!r}")
         engine = self.engine.with_beam_size(beam_size)
         if n_best > engine.config.beam_size and not engine.config.temperature:
-            raise UsageError(f"{n_best} translations a line need --beam-size {n_best}")
+            raise UsageError(f"{n_best} translations per line need --beam-size {n_best} or more")
         tokenizers = self.tokenizers
         given = ids_of_prefix(prefix, tokenizers, longest=engine.longest_sentence - 1)
         reranker = self._reranker
@@ -256,7 +256,7 @@ class Translator:
         sources = [read_capitals(normalize(line), capitals) for line in self._checked(sources)]
         targets = checked_lines(targets)
         if len(sources) != len(targets):
-            raise UsageError(f"{len(targets)} targets for {len(sources)} sources")
+            raise UsageError(f"got {len(targets)} targets for {len(sources)} sources")
         scores = score_pairs(self.engine, self.tokenizers, sources, targets)
         return [score.log_prob for score in scores]
 
@@ -269,7 +269,7 @@ class Translator:
         """
         if not self.engine.models:
             raise UsageError(
-                f"{self._name}: an exported model only translates; name the run it is from"
+                f"{self._name}: an exported model can only translate; use the run it came from"
             )
         return self.engine.models[0]
 

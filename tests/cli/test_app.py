@@ -69,7 +69,7 @@ def test_help_fits_80_columns(workspace: Workspace, verb: str) -> None:
         (["evaluate", "runs/tiny", "--ref", "a", "--src", "a", "--data", "none"], "--data"),
         (["runs", "none"], "none"),
         (["translate", "runs/tinny"], "runs/tiny"),
-        (["translate", "corpus"], "corpus: no run folder"),
+        (["translate", "corpus"], "corpus: not a run folder"),
         (["translate", "Hund " * 99], "Hund Hund"),
     ],
     ids=" ".join,

@@ -97,10 +97,10 @@ def test_wrong_use_is_named_and_exits_2(workspace: Workspace, args: str, named: 
 @pytest.mark.parametrize(
     ("command", "named"),
     [
-        ("inspect EXPORTED --shapes --text Hund", "only translates"),
-        ("train tiny.toml --run new --init-from EXPORTED", "only translates"),
-        ("export EXPORTED --to ctranslate2 new", "only translates"),
-        ("translate EXPORTED runs/tiny --text Hund", "alone"),
+        ("inspect EXPORTED --shapes --text Hund", "can only translate"),
+        ("train tiny.toml --run new --init-from EXPORTED", "can only translate"),
+        ("export EXPORTED --to ctranslate2 new", "can only translate"),
+        ("translate EXPORTED runs/tiny --text Hund", "ensemble"),
         ("translate EXPORTED --text Hund --backend torch", "--backend"),
         ("evaluate EXPORTED --checkpoint last", "--checkpoint"),
     ],

@@ -179,7 +179,7 @@ def test_a_line_without_a_record_has_no_text(tmp_path: Path) -> None:
     [
         ('[{"de": "eins"}, {"en": "two"}]', "record 2: no key 'de'; it has en"),
         ('[{"de": 3}]', "record 1: .*no text"),
-        ("[" * 100_000, "damaged, or no JSON"),
+        ("[" * 100_000, "damaged or invalid JSON"),
     ],
     ids=["key", "number", "depth"],
 )

@@ -89,7 +89,7 @@ def test_a_manifest_without_hashes_is_refused(folder: Path) -> None:
 )
 def test_bytes_that_are_no_safetensors_are_refused(folder: Path, header: bytes) -> None:
     rehash(folder, "model.safetensors", len(header).to_bytes(8, "little") + header)
-    with pytest.raises(DataError, match=r"model\.safetensors: .*no safetensors file"):
+    with pytest.raises(DataError, match=r"model\.safetensors: .*invalid safetensors file"):
         load(folder, tiny_model())
 
 

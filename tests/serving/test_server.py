@@ -246,7 +246,7 @@ def test_who_answers_others_is_warned_and_a_failure_is_logged_without_what_it_qu
         assert re.fullmatch(r"http://0\.0\.0\.0:\d+", server.address)
         assert server.translate("Ein Hund")[0] == 500
         log = server.stop()[1]
-    assert "without a password" in log
+    assert "is open to everyone" in log
     assert "ValueError at " in log
     assert "Hund" not in log
 
@@ -339,7 +339,7 @@ def test_only_who_has_a_key_is_answered(
         assert server.ask("GET", "/frontend/settings")[1]["keyRequired"] is True
         assert server.ask("GET", "/health")[0] == 200
         log = server.stop()[1]
-    assert "without a password" not in log
+    assert "is open to everyone" not in log
     assert not any(key in log for key in ("first", "second", "third"))
 
 

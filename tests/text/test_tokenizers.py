@@ -46,7 +46,7 @@ def test_subwords_of_a_side_are_learned_from_that_side() -> None:
 
 
 def test_a_vocabulary_without_a_word_is_refused_with_the_key() -> None:
-    with pytest.raises(DataError, match=r"tokenizer\.min_freq = 3"):
+    with pytest.raises(DataError, match=r"lower tokenizer\.min_freq"):
         learn(PAIRS[:2], TokenizerConfig(kind="spacy", joint=False, min_freq=3))
 
 

@@ -206,7 +206,7 @@ def test_resume_without_a_usable_checkpoint_says_so_and_changes_nothing(
     before = {path: path.read_bytes() for path in resumable.rglob("*.safetensors")}
     outcome = train(workspace, resumable, *SHORT, "--resume")
     assert (outcome.code, outcome.out) == (3, b"")
-    assert "; no other checkpoint can be used: train again" in outcome.err
+    assert "no other usable checkpoint; train again" in outcome.err
     assert {path: path.read_bytes() for path in resumable.rglob("*.safetensors")} == before
 
 
@@ -227,7 +227,7 @@ def test_signal_in_start_up_leaves_a_run_that_says_so_and_can_be_resumed(
         outcome = train(workspace, run, *SHORT)
     assert (outcome.code, outcome.out) == (143, b"")
     assert "error" not in outcome.err
-    assert "stopped before the first update; --resume starts with it: mt-cli train" in outcome.err
+    assert "stopped before the first update; start it with --resume: mt-cli train" in outcome.err
     assert ended(run) == ("stopped", 0)
     assert train(workspace, run, *SHORT, "--resume").code == 0
 

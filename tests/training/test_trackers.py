@@ -51,7 +51,7 @@ def test_training_goes_on_where_a_service_fails(
     getattr(service, where).side_effect = OSError("no network")
     outcome = train(workspace, run, service.__name__)
     assert outcome.code == 0
-    warning = f"warning: logging to {service.__name__} has stopped: no network\n"
+    warning = f"warning: stopped logging to {service.__name__}: no network\n"
     assert outcome.err.count(warning) == 1
     assert status(run)["state"] == "finished"
 

@@ -60,7 +60,7 @@ def test_config_of_the_run_is_a_config_to_train_with(workspace: Workspace, run: 
 def test_existing_run_exits_2_and_names_the_ways_out(workspace: Workspace) -> None:
     outcome = train(workspace, Path("runs/tiny"))
     assert (outcome.code, outcome.out) == (2, b"")
-    assert re.match("error: runs/tiny exists; .*--resume .*--overwrite .*--run ", outcome.err)
+    assert re.match("error: runs/tiny already exists; .*--resume .*--overwrite .*--run ", outcome.err)
 
 
 def test_overwrite_starts_anew(workspace: Workspace, finished: Path) -> None:
@@ -94,7 +94,7 @@ def test_resume_of_a_finished_run_changes_nothing(workspace: Workspace, finished
     """It may be named by its own config, anywhere."""
     outcome = workspace.call("train", finished / "config.toml", "--resume")
     assert (outcome.code, outcome.lines) == (0, [str(finished)])
-    assert "nothing is left to train; to train longer, raise training.max_epochs" in outcome.err
+    assert "to train longer, raise training.max_epochs" in outcome.err
     assert re.search(r"best +step \d+ of \d+: BLEU \d+\.\d\d on val", outcome.err)
     assert records(finished, "step") == records(workspace.run, "step")
     assert weights(finished) == weights(workspace.run)
@@ -154,7 +154,7 @@ def test_auto_takes_what_a_trial_shows_and_a_resumed_run_keeps_it(
         assert (facts["precision"], "resumed" in facts) == (expected, False)
         other = "fp32" if expected == "bf16" else "bf16"
         resumed = train(workspace, run, "--resume", "--precision", other, "--max-steps", 6)
-        assert "continues with another" in resumed.err
+        assert "continuing with a changed value" in resumed.err
         resumed = train(workspace, run, *auto, 8, "--resume")  # keeps what it has now
         assert "runtime.precision" not in resumed.err
     assert open_run(run).latest_environment()["precision"] == other
@@ -164,7 +164,7 @@ def test_missing_gpu_exits_5(workspace: Workspace, run: Path) -> None:
     outcome = train(workspace, run, "--device", "cuda")
     assert (outcome.code, outcome.out) == (5, b"")
     assert outcome.err.startswith("error: no CUDA device found")
-    assert outcome.err.endswith("; use --device cpu, or auto\n")
+    assert outcome.err.endswith("; use --device cpu or --device auto\n")
 
 
 def test_a_corpus_that_changed_since_it_was_prepared_is_told(

@@ -80,12 +80,12 @@ def names(glossary: Glossary, text: str) -> list[str]:
         (["x"] * 50, r"(?s)line 20: .*and 30 more"),
         (["", "\tdog"], "line 2: expected a term"),
         (["Hund\t "], "line 1: expected a term"),
-        (["*\tdog"], r"line 1: '\*': \* ends a word"),
-        (["*hund\tdog"], r"line 1: '\*hund': \* ends a word"),
-        (["bringt * hinaus\tcarries"], r"\* ends a word"),
+        (["*\tdog"], r"line 1: '\*': \* may only stand at"),
+        (["*hund\tdog"], r"line 1: '\*hund': \* may only stand at"),
+        (["bringt * hinaus\tcarries"], r"\* may only stand at"),
         (["Hund|dog"], r"line 1: .*found 'Hund\|dog'"),
-        (["", " "], r"terms\.tsv: no term"),
-        ([], "no term"),
+        (["", " "], r"terms\.tsv: the glossary has no terms"),
+        ([], "has no terms"),
     ],
 )
 def test_what_is_no_glossary_is_refused(tmp_path: Path, lines: list[str], message: str) -> None:
@@ -278,7 +278,7 @@ def test_only_the_lines_that_lack_a_term_are_told(tmp_path: Path) -> None:
     found = [best for (best,) in translator.translate_n_best(LINES)]
     assert [best.missing_terms for best in found] == [(), (), ("Frau",), ()]
     (warning,) = warnings_of(found, translator.glossary)
-    assert "1 of 4 lines lack a term" in warning
+    assert "1 of 4 translations miss a glossary term" in warning
     assert "line 3" in warning
 
 
