@@ -119,8 +119,8 @@ def test_paired_tests_take_words_as_the_scores_do() -> None:
 def test_each_symptom_counts_its_lines_and_names_the_first() -> None:
     hyps = ["A dog .", "A cat .", "a a a a a", "A man."]
     tokenised, looping = symptoms(hyps, ["A dog."] * 4)
-    assert re.match(r"2 of 4 .* line 1: ", tokenised)
-    assert re.match(r"1 of 4 .* line 3: .*--no-repeat-ngram", looping)
+    assert re.match(r"2 of 4 .* line 1, ", tokenised)
+    assert re.match(r"1 of 4 .* line 3; .*--no-repeat-ngram", looping)
 
 
 def test_references_that_repeat_themselves_as_much_excuse_the_output() -> None:
@@ -130,4 +130,4 @@ def test_references_that_repeat_themselves_as_much_excuse_the_output() -> None:
 
 def test_tokenised_references_are_told_whatever_the_output_looks_like() -> None:
     (told,) = symptoms(["A dog."] * 10, ["A dog.", "A cat ."] * 5)
-    assert re.match(r"5 of 10 references .* line 2: ", told)
+    assert re.match(r"5 of 10 references .* line 2, ", told)

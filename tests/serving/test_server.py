@@ -313,11 +313,11 @@ def test_metrics_and_the_log_tell_what_was_asked_but_never_a_text(workspace: Wor
     assert found["mt_cli_request_seconds_count /translate"] == 3
     assert 0 < found["mt_cli_request_seconds_sum /translate"] < 60
     assert [re.sub(r"\d+ ms", "N ms", line) for line in log.splitlines()] == [
-        "POST /translate 200  N ms  21 letters",
-        "POST /translate 200  N ms  10 letters",
-        "POST /translate 400  N ms  8 letters",
-        r"GET /Hund\n\x1b[1m 404  N ms  0 letters",
-        "GET /metrics 200  N ms  0 letters",
+        "POST /translate 200  N ms  21 characters",
+        "POST /translate 200  N ms  10 characters",
+        "POST /translate 400  N ms  8 characters",
+        r"GET /Hund\n\x1b[1m 404  N ms  0 characters",
+        "GET /metrics 200  N ms  0 characters",
         "stopped",
     ]
 

@@ -101,7 +101,7 @@ def test_another_model_exits_2_and_names_the_keys(workspace: Workspace, prepared
     other = sets("model.d_ff=128", "model.dropout=0.3")
     outcome = train(workspace, prepared, *INIT, *other)
     assert (outcome.code, outcome.out) == (2, b"")
-    assert "model.d_ff is 128, there 64" in outcome.err
+    assert "model.d_ff is 64, not 128" in outcome.err
     assert "dropout" not in outcome.err
     assert not prepared.joinpath("runs/fine").exists()
 
