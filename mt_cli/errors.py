@@ -1,22 +1,22 @@
-"""The exceptions that mean "tell the user", one class for each exit code.
+"""The exceptions whose message is meant for the user, one class per exit code.
 
-Knows nothing of the program; everything else may import it.
+Imports nothing, so that every module can import it.
 
     MtCliError
     ├── UsageError        2   a wrong command, flag, argument or place; also a ValueError
     ├── ConfigError       2   a config that cannot be used; also a ValueError
     ├── DataError         3   bad data, a corrupt or untrusted file
-    │   └── PreparedDataError     preparing the data (again) helps
+    │   └── PreparedDataError     running `prepare` (again) helps
     ├── DivergedError     4   training diverged
     ├── ResourceError     5   memory, disk, network, no such device
     │   └── OutOfMemoryError      smaller batches may help
     ├── CheckFailedError  6   a check found something wrong
-    └── StoppedError    128+n signal n ended the work, whose state is saved
+    └── StoppedError    128+n signal n stopped the work; its state is saved
 """
 
 
 class MtCliError(Exception):
-    """A failure that its message explains; the command line prints it without a traceback."""
+    """A failure that the user can understand; the CLI prints its message without a traceback."""
 
     exit_code: int = 1
 
@@ -34,29 +34,29 @@ class ConfigError(MtCliError, ValueError):
 
 
 class DataError(MtCliError):
-    """A file is missing, malformed, altered or not to be trusted."""
+    """A file is missing, malformed, altered or untrusted."""
 
     exit_code = 3
 
 
 class PreparedDataError(DataError):
-    """Prepared data are missing, damaged, or of another config; preparing them (again) helps."""
+    """Prepared data is missing, damaged or from another config; run `prepare` (again)."""
 
 
 class DivergedError(MtCliError):
-    """The training loss stopped being a number."""
+    """Training diverged: the loss or the gradient is not finite."""
 
     exit_code = 4
 
 
 class ResourceError(MtCliError):
-    """The machine lacks memory, disk, network or the device asked for."""
+    """The machine lacks memory, disk space, network or the requested device."""
 
     exit_code = 5
 
 
 class OutOfMemoryError(ResourceError):
-    """There is too little memory for a computation, of the machine or of its GPU."""
+    """The machine or its GPU has too little memory for a computation."""
 
 
 class CheckFailedError(MtCliError):
@@ -66,7 +66,7 @@ class CheckFailedError(MtCliError):
 
 
 class StoppedError(MtCliError):
-    """A signal asked for an end, and the work so far is saved."""
+    """A signal stopped the work; what was done so far is saved."""
 
     def __init__(self, message: str, *, signal_number: int) -> None:
         super().__init__(message)

@@ -1,1 +1,1 @@
-"""Lines in, lines out: text, model and search joined."""
+"""From lines of text to their translations: text processing, model and search together."""

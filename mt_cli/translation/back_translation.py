@@ -1,7 +1,7 @@
-"""Pairs from text of one side: a run makes the other side, once, and what it has made is kept.
+"""Synthetic pairs from monolingual text: a run translates it once, and the result is cached.
 
-Left out are lines of held-out splits, which would leak test data into training, and translations
-that loop, which would teach looping.
+Lines of held-out splits are skipped, since they would leak test data into training, and so are
+translations that loop, since they would teach looping.
 """
 
 import json
@@ -42,9 +42,9 @@ GIVEN = "given.txt"
 MADE = "made.txt"
 REPORT = "report.json"
 UNFINISHED = "unfinished.txt"
-"""What is translated so far; its last line may be cut."""
+"""The translations so far; the last line may be cut off."""
 LINES_TOGETHER = 10_000
-"""Lines that are translated together, and so the most that a kill loses."""
+"""Lines translated before the next write: a kill loses at most these."""
 LOOP = re.compile(r"([^\W\d])\1{3}|(.{2,40}?)\2{2}")
 """A letter four times in a row, or anything longer three times."""
 
@@ -56,14 +56,14 @@ BY: dict[TranslateBy, dict[str, object]] = {
 
 
 def make_pairs(config: Config, *, sources: Sequence[Path] = (), offline: bool = False) -> MadeFiles:
-    """The pairs of each `[data.more.NAME]` with `translate_with`: as they were kept, or made now.
+    """The pairs of each `[data.more.NAME]` with `translate_with`, from the cache or made now.
 
-    A stopped translation goes on where it stopped.
+    An interrupted translation continues where it stopped.
 
     Raises:
-        UsageError: a run is of another direction, or there is none.
+        UsageError: a run does not exist or translates in another direction.
         DataError: a file is missing or damaged.
-        ResourceError: files have to be fetched and cannot be, or memory or disk are full.
+        ResourceError: files cannot be downloaded, or memory or disk are full.
     """
     data = config.data
     made = {}
@@ -81,7 +81,7 @@ def make_pairs(config: Config, *, sources: Sequence[Path] = (), offline: bool = 
 
 
 def _held_out(data: DataConfig, side: Side, *, sources: Sequence[Path], offline: bool) -> set[str]:
-    """The gists of all lines on `side` of val and the tests."""
+    """The gists of all lines on one side of val and the test splits."""
     corpus = find_corpus(data, sources=sources, offline=offline)
     keys: set[str] = set()
     for name, split in corpus.items():
@@ -123,7 +123,7 @@ def _make(
     run: Run,
     more: MorePairsConfig,
 ) -> None:
-    """Fill `folder`, whose lock the caller holds, with the lines `given` and their translations."""
+    """Write the lines `given` and their translations to `folder`; the caller holds its lock."""
     write_atomically(folder / GIVEN, "".join(f"{line}\n" for line in given).encode())
     if num_held_out:
         log.info("%s: skipped %d lines that also occur in val or a test split", name, num_held_out)
@@ -154,7 +154,7 @@ def _make(
 
 
 def loops(made: str, given: str) -> bool:
-    """Whether a translation repeats words or letters endlessly, and its source does not."""
+    """Whether a translation repeats words or letters endlessly and its source does not."""
     return _has_loop(made) and not _has_loop(given)
 
 
@@ -168,7 +168,7 @@ def _options(more: MorePairsConfig) -> DecodingOptions:
 
 
 def _whole_lines(path: Path) -> int:
-    """How many lines `path` has, after a cut one at its end is removed."""
+    """The number of lines in `path`; an unfinished last line is removed first."""
     if not path.exists():
         return 0
     content = path.read_bytes()

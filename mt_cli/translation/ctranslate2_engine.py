@@ -1,4 +1,4 @@
-"""The other engine: search with a model that `export` wrote for CTranslate2."""
+"""`CTranslate2Engine`: search with a model that `export` wrote for CTranslate2."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,22 +21,22 @@ if TYPE_CHECKING:  # an optional package
 
 MAX_SENTENCES = {"cpu": 64, "cuda": 128}
 LIMITS_TOGETHER = 32
-"""Limits of greedy search that differ by less than this share a batch, which has one limit."""
+"""In greedy search, sentences whose length limits differ by less than this share a batch."""
 PATIENCE = 2.0
-"""Hypotheses that end a search with a length penalty, in beam sizes; 1 costs 0.3 BLEU."""
+"""Finished hypotheses that end a search with length penalty, in beam sizes; 1 costs 0.3 BLEU."""
 MIN_TOP_P = 1e-6
-"""Stands for a top_p of 0, which CTranslate2 refuses; either draws only the likeliest token."""
+"""Replaces a top_p of 0, which CTranslate2 refuses; both draw only the likeliest token."""
 
 
 class CTranslate2Engine(Engine):
-    """Searches for translations with an exported model, under the rules and limits of `Searcher`.
+    """Searches for translations with an exported model, by the same rules and limits as `Searcher`.
 
-    CTranslate2 decides how a beam is searched. What it found is scored anew: its own scores share
-    out the probability of what the rules forbid, where ours are the model's.
+    CTranslate2 runs the beam search, and its hypotheses are then rescored: CTranslate2's scores
+    redistribute the probability of forbidden tokens, ours are the model's own.
     """
 
     def __init__(self, model: Run, config: DecodingConfig, options: DecodingOptions) -> None:
-        """Search with the exported `model` as `config` says; `options` say where."""
+        """Search with the exported `model` by `config`, on the device in `options`."""
         _check_supported(model, options)
         ctranslate2 = import_extra("ctranslate2", extra="export", needed_by="an exported model")
         has_cuda = options.device != "cpu" and ctranslate2.get_cuda_device_count() > 0
@@ -53,8 +53,8 @@ class CTranslate2Engine(Engine):
         self._forbidden = [[self._tgt_tokens[i]] for i in forbidden_ids(model.tokenizers, config)]
         self._tgt_ids = {token: i for i, token in enumerate(self._tgt_tokens)}
         self._batch_size = config.batch_size or MAX_SENTENCES[self.device]
-        # A thread for each batch is faster than threads that share one, for a single small sentence
-        # too. Sampling has one thread, so that results do not depend on timing.
+        # One thread per batch is faster than several threads on one batch, even for one short
+        # sentence. Sampling uses a single thread, so that results do not depend on timing.
         num_workers = options.threads or usable_cores()
         if config.temperature or has_cuda:
             num_workers = 1
@@ -82,8 +82,8 @@ class CTranslate2Engine(Engine):
         config = self.config
         prefixes = prefixes or [()] * len(sources)
         if config.beam_size == 1 and not config.temperature and not is_scored:
-            # Greedy search never looks ahead, so cutting at the sentence's own limit equals
-            # stopping there.
+            # Greedy search never looks ahead, so cutting at the sentence's own limit gives the
+            # same result as stopping there.
             results = self._in_batches(
                 sources, prefixes, limits_together=LIMITS_TOGETHER, on_done=on_done
             )
@@ -94,7 +94,7 @@ class CTranslate2Engine(Engine):
             return found
         num_hyps = n_best
         if config.length_penalty and not config.temperature:
-            # All beams: the one that CTranslate2 ranks last may be the first by our penalty.
+            # All beams: the one that CTranslate2 ranks last may be the best by our penalty.
             num_hyps = config.beam_size
         results = self._in_batches(sources, prefixes, num_hyps=num_hyps, on_done=on_done)
         src_ids: list[Ids] = []
@@ -124,7 +124,7 @@ class CTranslate2Engine(Engine):
         return [result.log_probs for result in found]
 
     def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[CrossAttention]:
-        """See `Engine`; which layer and heads are asked is written in the exported weights."""
+        """See `Engine`; the exported weights define which layer and heads are used."""
         found = []
         for src, hyp in zip(sources, hyps, strict=True):
             weights = np.empty((0, len(src)), np.float32)
@@ -164,7 +164,7 @@ class CTranslate2Engine(Engine):
         limits_together: int = 1,
         on_done: OnDone | None,
     ) -> "list[TranslationResult]":
-        """The results for `sources`; CTranslate2 makes batches of those with like limits."""
+        """The results for `sources`; sources with similar limits go to CTranslate2 together."""
         config = self.config
         drawn: dict[str, object] = {}
         if config.temperature:
@@ -187,7 +187,7 @@ class CTranslate2Engine(Engine):
                     target_prefix=[_named(prefixes[i], self._tgt_tokens) for i in places],
                     beam_size=1 if drawn else config.beam_size,
                     num_hypotheses=num_hyps,
-                    # Without a penalty, its beams stop at the likeliest hypothesis that has ended.
+                    # Without a penalty, beam search stops at the likeliest finished hypothesis.
                     length_penalty=1.0 if config.length_penalty else 0.0,
                     patience=PATIENCE if config.length_penalty else 1.0,
                     no_repeat_ngram_size=config.no_repeat_ngram,
@@ -208,7 +208,7 @@ class CTranslate2Engine(Engine):
 
     @contextmanager
     def _failures_explained(self, *, loaded: Path | None = None) -> Iterator[None]:
-        """Say that a GPU cannot compute, or that a folder that is `loaded` is damaged."""
+        """Turn failures of the GPU or of loading the folder `loaded` into errors for the user."""
         try:
             yield
         except (MemoryError, RuntimeError, ValueError, LookupError) as error:
@@ -228,7 +228,7 @@ def _named(ids: Ids, tokens: Sequence[str]) -> list[str]:
 
 
 def _check_supported(model: Run, options: DecodingOptions) -> None:
-    """Refuse options that an exported model does not have."""
+    """Reject options that an exported model does not support."""
     options.checkpoints_of([model])
     if options.backend is not None:
         raise UsageError(f"{model.folder}: exported models do not support --backend; leave it out")

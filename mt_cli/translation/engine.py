@@ -1,4 +1,4 @@
-"""`Engine`: source ids in, hypotheses out. What all that search have in common."""
+"""`Engine`: the interface and shared code of all search engines; source ids in, hypotheses out."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from mt_cli.model.model import TranslationModel
 
 ALIGNED_TOGETHER = 256
-"""Translations whose attention is in memory at a time."""
+"""Number of translations whose attention is in memory at a time."""
 CrossAttention = NDArray[np.float32]
 """(T, S): how much each id of a hypothesis attends to each id of its source."""
 
 
 class Engine(ABC):
-    """Searches for hypotheses; no source is empty."""
+    """Searches for hypotheses; sources must not be empty."""
 
     def __init__(
         self,
@@ -32,9 +32,9 @@ class Engine(ABC):
         longest_sentence: int,
         lengths: TrainingLengths,
     ) -> None:
-        """`longest_sentence` is the most ids of a source and of a hypothesis.
+        """`longest_sentence` is the maximum number of ids of a source or a hypothesis.
 
-        `lengths` are those of the training data.
+        `lengths` describes the training data.
         """
         self.config = config
         self.device = device
@@ -42,7 +42,7 @@ class Engine(ABC):
         self.lengths = lengths
 
     def with_beam_size(self, beam_size: int | None) -> "Engine":
-        """The same engine with another beam size; itself if that is None, or if it draws."""
+        """The engine with another beam size; unchanged if that is None or the engine samples."""
         if beam_size in (None, self.config.beam_size) or self.config.temperature:
             return self
         other = copy(self)
@@ -52,19 +52,19 @@ class Engine(ABC):
         return other
 
     def limit(self, src_length: int, prefix_length: int = 0) -> int:
-        """Most ids of the translation of `src_length` ids, which begins with so many given ones."""
+        """Maximum number of ids of a translation, for a source and a prefix of these lengths."""
         factor = self.config.max_len_factor
         if factor is None:
             factor = self.lengths.max_len_factor
         usual = max(int(factor * src_length), prefix_length) + self.config.max_len_extra
         return min(usual, self.longest_sentence)
 
-    def close(self) -> None:  # noqa: B027 — most have nothing to give back
-        """Give back threads and memory; a closed engine searches no more."""
+    def close(self) -> None:  # noqa: B027 — most engines have nothing to free
+        """Free threads and memory; a closed engine cannot search."""
 
     @property
     def models(self) -> "Sequence[TranslationModel]":
-        """The models; attention is that of the first. Empty for an exported model."""
+        """The models, of which the first provides the attention; empty for an exported model."""
         return ()
 
     @abstractmethod
@@ -77,34 +77,35 @@ class Engine(ABC):
         is_scored: bool = True,
         on_done: OnDone | None = None,
     ) -> list[list[Hyp]]:
-        """The `n_best` best hypotheses of each of `sources`, the best first.
+        """The `n_best` best hypotheses of each source, the best first.
 
-        They begin with its one of `prefixes`, if there are any, which counts as certain and is
-        shorter than `longest_sentence`. Unless they are to be scored, scores may be 0.
+        Each begins with its source's entry of `prefixes`, if there are any. A prefix must be
+        shorter than `longest_sentence`; its tokens count as certain. Without `is_scored`, scores
+        may be 0.
         """
 
     @abstractmethod
     def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[CrossAttention]:
-        """The attention of each of `hyps` to its source, without `</s>`.
+        """The attention of each hypothesis to its source, without `</s>`.
 
-        Heads are averaged in the last layer but one, whose cross-attention aligns best (Garg et al.
-        2019). Of several models, the first is used.
+        It is the mean over the heads of the last layer but one, whose cross-attention aligns best
+        (Garg et al. 2019). An ensemble uses its first model.
         """
 
     @abstractmethod
     def token_log_probs(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[list[float]]:
-        """The log-probability of each id of `hyps`, and then of `</s>`, given those before it."""
+        """The log-probability of each id of each hypothesis, and of `</s>` after them."""
 
     def scored(
         self, sources: Sequence[Ids], hyps: Sequence[list[int]], prefix_lengths: Sequence[int]
     ) -> list[Hyp]:
-        """Each of `hyps` with its probability by the model, of what follows its prefix."""
+        """Each of `hyps` with the model's probability of everything after the prefix."""
         found = []
         all_log_probs = self.token_log_probs(sources, hyps)
         for src, ids, given, log_probs in zip(
             sources, hyps, prefix_lengths, all_log_probs, strict=True
         ):
-            # The last is `</s>`, which does not end a hypothesis that reached its limit.
+            # The last one is for `</s>`, which a hypothesis at its limit does not have.
             ended = log_probs[: self.limit(len(src), given)]
             log_prob = sum(ended[given:])
             divisor = wu_length_penalty(len(ended), self.config.length_penalty)
@@ -112,7 +113,7 @@ class Engine(ABC):
         return found
 
     def attentions(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> Iterator[CrossAttention]:
-        """The `cross_attention` of each of `hyps`, of which few are in memory at a time."""
+        """The `cross_attention` of each hypothesis, with only a few in memory at a time."""
         for begin in range(0, len(hyps), ALIGNED_TOGETHER):
             part = slice(begin, begin + ALIGNED_TOGETHER)
             yield from self.cross_attention(sources[part], hyps[part])

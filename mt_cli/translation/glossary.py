@@ -1,4 +1,4 @@
-"""Glossaries: terms of the source language, and how they have to be translated."""
+"""Glossaries: source terms and their required translations."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,21 +13,21 @@ from mt_cli.text.language import CODE, UNSPACED, base_language, names_language
 from mt_cli.text.normalize import normalize
 
 ANY = "*"
-"""At the end of a term's word, it stands for any letters: "Hund*" is also in "Hundes"."""
+"""At the end of a word in a term, it matches any letters: "Hund*" also matches "Hundes"."""
 WORD_BEGINS = re.compile(rf"(?<!\w)(?=\S)|(?={UNSPACED})")
 WORD_ENDS = re.compile(rf"(?!\w)|(?<={UNSPACED})")
-"""Where there are no spaces between words, one may end after each letter."""
+"""In scripts without spaces between words, a word may end after any letter."""
 LETTERS = re.compile(rf"(?:(?!{UNSPACED})\w)*")
 LONGEST_ENDING = 3
-"""Letters that an inflected word has more than a term, at most."""
+"""Maximum number of letters that an inflected word may have after the term."""
 ALIKE = str.maketrans("’‘ʼ´`‐‑–—−„“”«»", "'''''-----\"\"\"\"\"")
-"""Signs that match each other."""
+"""Characters that match each other."""
 COMMENT = "#"
 MAX_PROBLEMS = 20
-"""Lines that an error names."""
+"""Maximum number of lines that an error lists."""
 SOURCE_WORDS = ("source", "source term", "term", "quelle", "begriff", "ausgangssprache")
 TARGET_WORDS = ("target", "target term", "translation", "ziel", "übersetzung", "zielsprache")
-"""What a first row may call its columns in place of languages."""
+"""Column names that the first row may use instead of languages."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class Term:
 
     name: str
     start: int
-    """Place of its first character."""
+    """Index of its first character."""
     end: int
-    """And of the character after its last."""
+    """Index after its last character."""
     translations: Sequence[str]
-    """Any of them will do."""
+    """Any of them is accepted."""
 
     def count_in(self, translation: str) -> int:
-        """How often `translation` has one of its translations, in any case."""
+        """How often `translation` contains one of the term's translations, ignoring case."""
         text, _ = _folded(translation)
         count = 0
         done = 0
@@ -60,35 +60,35 @@ class Term:
 
 
 class Glossary:
-    """Which terms a text has, whatever their case."""
+    """Finds terms in a text, ignoring case."""
 
     def __init__(self, terms: Mapping[str, Sequence[str]]) -> None:
-        """`terms` and their translations are normalized."""
+        """`terms` and their translations must be normalized."""
         self.terms = terms
         self._by_letter: dict[str, list[tuple[str, list[str]]]] = {}
-        """Terms by their first letter, the longest first, in the pieces that `ANY` parts."""
-        # An exact term before one that ends in any letters.
+        """Terms by first letter, the longest first, each split at `ANY`."""
+        # An exact term comes before one with a wildcard.
         for name in sorted(terms, key=lambda name: (-len(name.replace(ANY, "")), ANY in name)):
             pieces, _ = _folded(name)
             self._by_letter.setdefault(pieces[0], []).append((name, pieces.split(ANY)))
 
     @classmethod
     def read(cls, path: Path, *, src_lang: str, tgt_lang: str) -> "Glossary":
-        """The glossary in the file `path`: a term and its translation in each row.
+        """Read a glossary file with a term and its translation in each row.
 
-        Cells are parted by tabs, semicolons or commas, and may stand in quotes as a whole. A first
-        row that names both languages says which columns they are; otherwise they are the first two,
-        and a third and a fourth may name the languages, as in DeepL's files. Other columns, empty
-        rows and comments, which begin with `#`, do not count. A term may have several rows, and its
-        case does not matter.
+        Cells are separated by tabs, semicolons or commas, and may be quoted. If the first row names
+        both languages, it is a header that says which columns to use. Otherwise these are the first
+        two, and the third and fourth may name the languages, as in DeepL's files. Other columns,
+        empty rows and comments (`#`) are ignored. A term may have several rows; its case is
+        ignored.
 
         Raises:
-            DataError: it is no such file, with every row that is wrong.
+            DataError: the file is not a glossary; the error lists the wrong rows.
         """
         rows = _rows(scored_lines(read_text(path), path))
         columns = [0, 1]
         named = [_columns(cells, src_lang, tgt_lang) for _, cells in rows[:2]]
-        # Each of DeepL's rows has languages in the third and fourth column.
+        # DeepL's files have languages in the third and fourth column of every row.
         if named and named[0] and named[0] != named[-1]:
             columns = named[0]
             rows = rows[1:]
@@ -119,7 +119,7 @@ class Glossary:
         return cls(terms)
 
     def terms_in(self, text: str) -> list[Term]:
-        """The terms that the normalized `text` has, in order; the longest where several begin."""
+        """The terms in the normalized `text`, in order; where several begin, the longest."""
         folded, places = _folded(text)
         found: list[Term] = []
         done = 0
@@ -136,7 +136,7 @@ class Glossary:
         return found
 
     def inflected_in(self, text: str) -> dict[str, str]:
-        """Terms of which the normalized `text` has words with other endings, and these words."""
+        """Terms that occur in the normalized `text` with another ending, and the inflected word."""
         folded, _ = _folded(text)
         found: dict[str, str] = {}
         for match in WORD_BEGINS.finditer(folded):
@@ -148,7 +148,7 @@ class Glossary:
         return found
 
     def missing(self, terms: Sequence[Term], translation: str) -> list[str]:
-        """The names of those of `terms` that `translation` lacks, each as often as it does."""
+        """The names of the terms missing from `translation`, once per missing occurrence."""
         missing: list[str] = []
         for name, occurrences in _by_name(terms).items():
             lacks = len(occurrences) - occurrences[0].count_in(translation)
@@ -156,10 +156,10 @@ class Glossary:
         return missing
 
     def doubled(self, terms: Sequence[Term], translation: str) -> list[str]:
-        """The names of those of `terms` that `translation` has translated more often than them."""
+        """The names of the terms that occur more often in `translation` than in the source."""
         doubled = []
         for name, (term, *_) in _by_name(terms).items():
-            expected = 0  # by this term, or as a part of another one's translation
+            expected = 0  # from this term, or as part of another term's translation
             for other in terms:
                 expected += max(term.count_in(each) for each in other.translations)
             if term.count_in(translation) > expected:
@@ -168,14 +168,14 @@ class Glossary:
 
     @property
     def sha256(self) -> str:
-        """Of all terms and their translations."""
+        """Hash of all terms and their translations."""
         return sha256_json(list(self.terms.items()))
 
 
 def _folded(text: str) -> tuple[str, list[int]]:
-    """`text` without case, and the place in it of each character of that and of its end.
+    """`text` in folded case, and for each folded character (and the end) its index in `text`.
 
-    Quotation marks, apostrophes and dashes are one of each kind.
+    All variants of quotation marks, apostrophes and dashes become one.
     """
     folded = ""
     places: list[int] = []
@@ -186,9 +186,9 @@ def _folded(text: str) -> tuple[str, list[int]]:
 
 
 def _end_of(pieces: Sequence[str], text: str, begin: int) -> int:
-    """Where `pieces` end that begin at `begin` of the folded `text`; 0 if they do not.
+    """The index where a match of `pieces` that starts at `begin` ends; 0 without a match.
 
-    Between the `pieces` of them are any letters.
+    Any letters may stand between the pieces.
     """
     end = begin
     for number, piece in enumerate(pieces):
@@ -201,7 +201,7 @@ def _end_of(pieces: Sequence[str], text: str, begin: int) -> int:
 
 
 def _by_name(terms: Sequence[Term]) -> dict[str, list[Term]]:
-    """The occurrences of each term."""
+    """The occurrences of each term, by name."""
     found: dict[str, list[Term]] = {}
     for term in terms:
         found.setdefault(term.name, []).append(term)
@@ -209,7 +209,7 @@ def _by_name(terms: Sequence[Term]) -> dict[str, list[Term]]:
 
 
 def _rows(lines: Sequence[str]) -> list[tuple[int, list[str]]]:
-    """The cells of each row that is not empty and no comment, and its line, from 1."""
+    """Line number (from 1) and cells of each row, without empty rows and comments."""
     delimiter = "\t"
     named = SEPARATOR_LINE.fullmatch(lines[0]) if lines else None
     if named:
@@ -234,13 +234,13 @@ def _rows(lines: Sequence[str]) -> list[tuple[int, list[str]]]:
 
 
 def _unquoted(cell: str) -> str:
-    """What the quotes hold that stand around all of a cell; the cell itself if there are none."""
+    """The cell without the quotes around it, if there are any."""
     is_quoted = re.fullmatch(r'"(?:[^"]|"")*"', cell) is not None
     return cell[1:-1].replace('""', '"') if is_quoted else cell
 
 
 def _columns(cells: Sequence[str], src_lang: str, tgt_lang: str) -> list[int]:
-    """The columns of both languages, if `cells` name them; else nothing."""
+    """The columns of both languages if `cells` is a header; otherwise empty."""
     columns = []
     for lang, words in ((src_lang, SOURCE_WORDS), (tgt_lang, TARGET_WORDS)):
         for column, cell in enumerate(cells):

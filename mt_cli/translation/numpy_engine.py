@@ -1,4 +1,4 @@
-"""`NumpyEngine`: greedy search for a few sentences, while PyTorch would still be importing."""
+"""`NumpyEngine`: greedy search for a few sentences, faster than importing PyTorch would take."""
 
 import sys
 from collections.abc import Sequence
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from mt_cli.translation.searcher import Searcher
 
 PRODUCTS_BEFORE_TORCH = 1 << 32
-"""Parameters times source tokens that come in company, from which on importing PyTorch pays: some
-hundred sentences for a model of three million parameters (measured).
+"""Parameters times source tokens, counted over batches, from which importing PyTorch pays off: a
+few hundred sentences for a model of three million parameters (measured).
 """
 
 
 def load_engine(runs: Sequence[Run], config: DecodingConfig, options: DecodingOptions) -> Engine:
-    """The engine for `runs`, or one exported model, that searches as `config` says.
+    """The engine for one or several runs, or for one exported model.
 
-    `options` name checkpoints and device.
+    `config` describes the search, `options` the checkpoints and the device.
     """
     if runs[0].is_exported:
         return CTranslate2Engine(runs[0], config, options)
@@ -45,13 +45,13 @@ def load_engine(runs: Sequence[Run], config: DecodingConfig, options: DecodingOp
 
 
 class NumpyEngine(Engine):
-    """Searches greedily, one sentence after the other; batches are left to a `Searcher`.
+    """Searches greedily, one sentence after the other.
 
-    That one is loaded when enough sentences have come together.
+    Once enough sentences have arrived in batches, it loads a `Searcher` and hands over to it.
     """
 
     def __init__(self, run: Run, config: DecodingConfig, options: DecodingOptions) -> None:
-        """Load the checkpoint of `run` that `options` name."""
+        """Load the checkpoint of `run` that `options` names."""
         super().__init__(
             config,
             device="cpu",
@@ -61,7 +61,7 @@ class NumpyEngine(Engine):
         (checkpoint,) = options.checkpoints_of([run])
         self._run = run
         self._options = options
-        # Kept for the `Searcher`: training may have replaced the checkpoint by then.
+        # Kept for the `Searcher`: by then, training may have replaced the checkpoint.
         self._weights = run.read_weights(checkpoint)
         self._model = NumpyModel(run.config.model, self._weights)
         self._forbidden_ids = forbidden_ids(run.tokenizers, config)
@@ -81,7 +81,7 @@ class NumpyEngine(Engine):
 
     def close(self) -> None:
         """See `Engine`."""
-        if "searcher" in self.__dict__:  # it was needed
+        if "searcher" in self.__dict__:  # it was loaded
             self.searcher.close()
 
     @property
@@ -91,7 +91,7 @@ class NumpyEngine(Engine):
 
     @property
     def runtime(self) -> "Runtime":
-        """Where PyTorch computes."""
+        """Device and precision that PyTorch uses."""
         return self.searcher.runtime
 
     def search(
@@ -142,7 +142,7 @@ class NumpyEngine(Engine):
         return found
 
     def _are_few(self, sources: Sequence[Ids]) -> bool:
-        """Whether `sources` are done before PyTorch would be imported and done with them."""
+        """Whether NumPy translates `sources` faster than importing and running PyTorch takes."""
         if len(sources) <= 1:
             return True
         shapes = self._run.parameter_shapes
@@ -151,5 +151,5 @@ class NumpyEngine(Engine):
 
 
 def has_torch() -> bool:
-    """Whether PyTorch is imported already."""
+    """Whether PyTorch is already imported."""
     return "torch" in sys.modules

@@ -1,4 +1,4 @@
-"""`DecodingOptions`: how runs are decoded, where it is not as their own config says."""
+"""`DecodingOptions`: what overrides a run's own decoding settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,18 +22,18 @@ BEAMS_TO_RERANK = 20
 
 @dataclass(frozen=True)
 class DecodingOptions:
-    """How runs are decoded, where it is not as their own config says."""
+    """Overrides of a run's own decoding settings, and where to compute."""
 
     checkpoint: str | Sequence[str] = "best"
-    """One name for all runs, or one for each."""
+    """One name for all runs, or one name per run."""
     backend: Backend | None = None
-    """None is what the run was trained with."""
+    """None uses the backend that the run was trained with."""
     device: Device = "auto"
     threads: int = 0
     search: Mapping[str, object] = field(default_factory=dict)
-    """Keys of `[decoding]`; one that is absent or None is the run's own."""
+    """Keys of `[decoding]`; the run's own value is used where a key is absent or None."""
     owns_process: bool = False
-    """Whether threads and memory may be set for the whole process, as the program does."""
+    """Whether threads and memory may be set for the whole process, as the CLI does."""
 
     @classmethod
     def of(cls, keywords: Mapping[str, object]) -> "DecodingOptions":
@@ -48,10 +48,10 @@ class DecodingOptions:
         return cls(**own, search=search)
 
     def set_up_runtime(self, config: DecodingConfig) -> "Runtime":
-        """Choose device and precision, and set up the process if it is ours.
+        """Choose device and precision, and set up the process if `owns_process`.
 
         Raises:
-            ResourceError: there is no such device, or so many threads cannot be set.
+            ResourceError: the device does not exist, or there are too many threads.
         """
         from mt_cli.machine.device import choose_runtime, set_up_process, survive_fork
 
@@ -62,10 +62,10 @@ class DecodingOptions:
         return runtime if self.owns_process else replace(runtime, threads=self.threads)
 
     def checkpoints_of(self, runs: Sequence[Run]) -> list[str]:
-        """Names of the checkpoints of `runs`; what `best` means may change later.
+        """Resolved checkpoint names, one per run; what `best` refers to may change later.
 
         Raises:
-            UsageError: there is no such checkpoint, or not one name for each run.
+            UsageError: a checkpoint does not exist, or the number of names is wrong.
         """
         names = [self.checkpoint] if isinstance(self.checkpoint, str) else list(self.checkpoint)
         if isinstance(self.checkpoint, str):
@@ -75,14 +75,14 @@ class DecodingOptions:
         return [run.resolve_checkpoint(name) for run, name in zip(runs, names, strict=True)]
 
     def config_of(self, run: Run) -> DecodingConfig:
-        """The run's own decoding settings, with those of `search` in their place.
+        """The run's own decoding settings, overridden by `search`.
 
         Raises:
-            UsageError: naming every wrong option.
+            UsageError: an option is wrong; the error lists all of them.
         """
         own: dict[str, object] = run.config.decoding.model_dump()
         given = {key: each for key, each in self.search.items() if each is not None}
-        if given.get("temperature"):  # what is asked for replaces the run's own kind of search
+        if given.get("temperature"):  # the requested kind of search replaces the run's own
             own |= {"beam_size": 1, "rerank_with": None}
         elif "beam_size" in given:
             own |= {"temperature": 0.0, "top_k": 0, "top_p": 1.0}
@@ -106,14 +106,13 @@ class DecodingOptions:
 
 
 NEVER_CHOSEN = (PAD_ID, BOS_ID)
-"""Symbols that no translation has."""
+"""Symbols that never occur in a translation."""
 
 
 def forbidden_ids(tokenizers: Tokenizers, config: DecodingConfig) -> Sequence[int]:
-    """Ids that a search may not choose.
+    """Ids that a search must not choose.
 
-    `<unk>` is one of them unless a word from the source will replace it: no reader has any use for
-    it.
+    They include `<unk>`, which is useless to readers, unless a source word will replace it.
     """
     is_replaced = config.replace_unk and tokenizers.kind == "spacy"
     return NEVER_CHOSEN if is_replaced else (*NEVER_CHOSEN, UNK_ID)
@@ -124,21 +123,21 @@ OF_SAMPLING = ("top_k", "top_p", "seed")
 
 
 def search_facts(config: DecodingConfig, tokenizers: Tokenizers) -> dict[str, object]:
-    """Every setting of a search that is not at its default and may change a translation."""
+    """All search settings that differ from their defaults and may change a translation."""
     facts = config.model_dump(mode="json", exclude_defaults=True, exclude=NOT_IN_NAME)
     if config.temperature:
         facts |= {key: getattr(config, key) for key in OF_SAMPLING}
     if config.beam_size == 1:
         facts.pop("length_penalty", None)
     if tokenizers.kind != "spacy":
-        facts.pop("replace_unk", None)  # subwords never say `<unk>`
+        facts.pop("replace_unk", None)  # subword models never output `<unk>`
     return facts
 
 
 def search_name(config: DecodingConfig, facts: Mapping[str, object]) -> str:
-    """A word for a search that can name a folder: `greedy`, `beam5`, `beam5-1f0c9a52`.
+    """A name for a search, usable as a folder name: `greedy`, `beam5`, `beam5-1f0c9a52`.
 
-    The digest stands for all `facts` about it that are not at their defaults.
+    The suffix is a hash of `facts`.
     """
     name = "greedy" if config.beam_size == 1 else f"beam{config.beam_size}"
     if config.temperature:

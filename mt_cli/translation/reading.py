@@ -1,4 +1,4 @@
-"""The first steps of a line: read it, cut out what stays, split the rest, encode its parts."""
+"""The first steps for a line: cut out what stays untranslated, split the rest, encode the parts."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -13,42 +13,42 @@ from mt_cli.translation.engine import Engine
 from mt_cli.translation.segments import INDENTATION, Segment, cut
 
 ALIKE = ("'’ʼ´`", "-‐‑")
-"""Signs within a word that people type one for the other."""
+"""Groups of characters within words that people type in place of each other."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A line, or as much of it as the model can take at once."""
+    """A line, or a piece of it that is short enough for the model."""
 
     text: str
-    """Normalized; in another case if `decoding.capitals` says so."""
+    """Normalized; its case may be changed by `decoding.capitals`."""
     ids: list[int]
     prefix: Sequence[int] = ()
-    """What its translation begins with."""
+    """Ids that its translation begins with."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line as it is translated."""
+    """A line, ready to be translated."""
 
     original: str
     text: str
-    """What is translated; empty if all stays."""
+    """The text to translate; empty if nothing is translated."""
     segments: Sequence[Segment] = ()
-    """What stays."""
+    """What stays untranslated."""
     parts: Sequence[Part] = field(default=(), repr=False)
-    """`text` as the model takes it: usually one part; none if all stays."""
+    """`text` in pieces for the model: usually one; none if nothing is translated."""
     unlearnt: tuple[str, ...] = ()
-    """Letters of `text` that the model has never learnt."""
+    """Letters of `text` that the model never saw in training."""
     is_split: bool = False
-    """Whether a sentence was longer than the model takes."""
+    """Whether a sentence was too long for the model and had to be split."""
 
 
 def checked_lines(lines: Iterable[str]) -> list[str]:
-    """`lines` as a list, after checking that they are lines.
+    """`lines` as a list, after checking that each is a line.
 
     Raises:
-        UsageError: they are something else, such as one line that is not in a list.
+        UsageError: `lines` is something else, such as a single str.
     """
     if isinstance(lines, str):
         raise UsageError("lines: expected a list of lines, found a str")
@@ -58,10 +58,10 @@ def checked_lines(lines: Iterable[str]) -> list[str]:
 
 
 def checked_line(line: object, *, name: str) -> str:
-    """`line`, after checking that it is one; `name` is what the caller calls it.
+    """`line`, after checking that it is a single line; errors call it `name`.
 
     Raises:
-        UsageError: it is no str, or several lines.
+        UsageError: it is not a str, or has several lines.
     """
     if not isinstance(line, str):
         raise UsageError(f"{name}: expected a str, found {line!r:.60}")
@@ -73,7 +73,7 @@ def checked_line(line: object, *, name: str) -> str:
 def read_lines(
     lines: Sequence[str], engine: Engine, tokenizers: Tokenizers, *, prefix: Sequence[int] = ()
 ) -> list[Line]:
-    """Each of `lines` as it is translated, the first part of each to begin with `prefix`."""
+    """Prepare each of `lines` for translation; `prefix` goes to the first part of each."""
     texts = []
     kept = []
     for original in lines:
@@ -101,7 +101,7 @@ def read_lines(
 
 
 def _cut(original: str, learnt: Learnt) -> tuple[str, list[Segment]]:
-    """What is translated of a line, normalized, and what stays."""
+    """The normalized text to translate, and what stays untranslated."""
     indentation = INDENTATION.match(original)
     blanks = indentation[0] if indentation else ""
     text = _spelt_as_learnt(normalize(original), learnt)
@@ -109,7 +109,7 @@ def _cut(original: str, learnt: Learnt) -> tuple[str, list[Segment]]:
 
 
 def _spelt_as_learnt(text: str, learnt: Learnt) -> str:
-    """`text` with the apostrophe and the hyphen between letters that the model knows."""
+    """`text` with unknown apostrophes and hyphens within words replaced by known ones."""
     for unlearnt in learnt.lacks(text):
         for alike in ALIKE:
             known = [each for each in alike if each in learnt.characters]
@@ -119,7 +119,7 @@ def _spelt_as_learnt(text: str, learnt: Learnt) -> str:
 
 
 def _split(text: str, ids: list[int], engine: Engine, tokenizers: Tokenizers) -> list[Part]:
-    """The parts of a line: no longer than the model takes, nor than training showed it."""
+    """Split a line into parts no longer than the model takes or than those seen in training."""
     if not ids:
         return []
     trained = engine.lengths
@@ -147,7 +147,7 @@ def _split(text: str, ids: list[int], engine: Engine, tokenizers: Tokenizers) ->
 def _has_long_sentence(
     text: str, parts: Sequence[Part], engine: Engine, tokenizers: Tokenizers
 ) -> bool:
-    """Whether one of the sentences of a line in `parts` is longer than the model takes."""
+    """Whether a line with several parts has a sentence that is too long for the model."""
     if len(parts) < 2:
         return False
     sentences = split_sentences(text, tokenizers.options.src_lang)
@@ -156,10 +156,10 @@ def _has_long_sentence(
 
 
 def ids_of_prefix(prefix: str, tokenizers: Tokenizers, *, longest: int) -> list[int]:
-    """The ids that a translation has which begins with `prefix`.
+    """The ids of `prefix`, with which translations have to begin.
 
     Raises:
-        UsageError: the vocabulary lacks one of its words, or there are more than `longest`.
+        UsageError: the vocabulary lacks a word, or there are more than `longest` ids.
     """
     (ids,) = tokenizers.encode([checked_line(prefix, name="prefix")], "tgt")
     if UNK_ID in ids:

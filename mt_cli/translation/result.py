@@ -1,4 +1,4 @@
-"""`Translation`: what comes out for a line, and what is wrong with it; and warnings of that."""
+"""`Translation`: the result for a line, with signs of problems, and the warnings about them."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,75 +18,74 @@ if TYPE_CHECKING:
     from mt_cli.translation.reading import Line
 
 DOUBTED = math.log(0.5)
-"""Words that are less likely are in doubt."""
+"""Words less likely than this are doubtful."""
 FEW_CUT = 3
-"""Fewer translations that reached their maximum length are no reason for a warning."""
+"""Do not warn if fewer translations than this reached their maximum length."""
 SMALL_SHARE_CUT = 0.01
-"""Nor is this share of them."""
+"""Do not warn if only this share of them did."""
 FAR = 1.4
-"""Text whose words have this many times the tokens of training's is unlike it."""
+"""Warn of text with this many times the tokens per word of the training text."""
 FEW_WORDS = 20
-"""In so many, 2 in 100 texts of Tatoeba's test set are unlike training, 66 of newstest2019's."""
+"""Minimum words for that; with 20, it warns of 2 % of Tatoeba's test texts, 66 % of newstest2019's.
+"""
 FEW_TERMS = 10
-"""Of a glossary that has more terms than there are lines, many occur in none."""
+"""Unused terms are reported up to this number or the number of lines: large glossaries have many.
+"""
 
 
 @dataclass(frozen=True)
 class Translation:
-    """One translation of a line, and what is wrong with it."""
+    """One translation of a line, with signs of problems."""
 
     text: str
     score: float
-    """Log-probability over the length penalty; of a line in parts, their sum. Of what was reranked,
-    the score of that.
+    """Log-probability divided by the length penalty, summed over the parts of a line; after
+    reranking, the reranker's score.
     """
     tokens: tuple[str, ...] = field(default=(), repr=False)
     src_tokens: tuple[str, ...] = field(default=(), repr=False)
     alignment: tuple[tuple[int, int], ...] = field(default=(), repr=False)
-    """(place in `src_tokens`, place in `tokens`) for each of `tokens`, where it was asked for."""
+    """(index in `src_tokens`, index in `tokens`) for each of `tokens`, if requested."""
     log_prob: float = field(default=0.0, repr=False)
-    """Natural logarithm of the probability of what was not given; of a line in parts, their sum."""
+    """Natural log-probability of the tokens that were not given, summed over a line's parts."""
     num_given: int = field(default=0, repr=False)
-    """How many of `tokens` had to be there: those of a prefix, and all up to the last term that was
-    missing.
+    """How many of `tokens` were given: those of a prefix, and all up to the last term that was
+    placed.
     """
     words: tuple[tuple[str, float], ...] = field(default=(), repr=False)
-    """Each word, and the log-probability of its tokens together, where it was asked for."""
+    """Each word with the total log-probability of its tokens, if requested."""
     source: str = field(default="", repr=False)
-    """The line."""
+    """The source line."""
     src_lang: str = field(default="", repr=False)
-    """The model's."""
+    """The model's source language."""
     changed_number: bool = field(default=False, repr=False)
-    """Whether a number of the line was lost or changed."""
+    """Whether the translation lost or changed a number."""
     missing_terms: tuple[str, ...] = field(default=(), repr=False)
-    """Terms of the glossary that the line has and the translation does not have translated so."""
+    """Glossary terms in the line whose required translation is missing."""
     doubled_terms: tuple[str, ...] = field(default=(), repr=False)
-    """Terms that were placed and whose translation is now there more often than they are."""
+    """Placed glossary terms that the translation now has more often than the line."""
     unlearnt_letters: tuple[str, ...] = field(default=(), repr=False)
-    """Letters of the line that the model has never learnt."""
+    """Letters of the line that the model never saw in training."""
     is_split: bool = field(default=False, repr=False)
-    """Whether a sentence was longer than the model takes, and was translated in pieces."""
+    """Whether a sentence was too long for the model and was translated in pieces."""
     is_cut: bool = field(default=False, repr=False)
-    """Whether it reached its maximum length."""
+    """Whether the translation reached its maximum length."""
     is_broken: bool = field(default=False, repr=False)
-    """Whether the model wrote bytes that are no character, which are left out."""
+    """Whether the model produced invalid UTF-8 bytes, which were removed."""
 
     @property
     def mean_log_prob(self) -> float:
-        """The log-probability of a token on average, the sentence end counted as one.
-
-        Given tokens do not count.
-        """
+        """The mean log-probability per token, with the sentence end and without given tokens."""
         return self.log_prob / (len(self.tokens) - self.num_given + 1)
 
     @property
     def doubtful_words(self) -> list[str]:
-        """Those of `words` that the model thinks more probably wrong than right."""
+        """The words with a probability below one half."""
         return [word for word, log_prob in self.words if log_prob < DOUBTED]
 
     @cached_property
     def language(self) -> str | None:
-        """The language that the line clearly is in, if it is not the model's.
+        """The language of the line if it is clearly not the model's source language.
 
         The first call may take half a second.
         """
@@ -94,12 +93,12 @@ class Translation:
 
     @property
     def facts(self) -> dict[str, object]:
-        """What may be wrong with it, by name, as `--json` and `serve` tell it."""
+        """The signs of problems, by name, as `--json` and `serve` report them."""
         return {name: getattr(self, name) for name in WARNINGS}
 
 
 def joined(parts: Sequence[Translation], *, space: str) -> Translation:
-    """The translation of a line from those of its `parts`, with `space` between them."""
+    """Join the translations of a line's parts, with `space` between them."""
     if len(parts) == 1:
         return parts[0]
     tokens: list[str] = []
@@ -127,7 +126,7 @@ def joined(parts: Sequence[Translation], *, space: str) -> Translation:
 def judged(
     translation: Translation, line: "Line", tokenizers: Tokenizers, glossary: "Glossary | None"
 ) -> Translation:
-    """`translation` with all that is wrong with it as the translation of `line`."""
+    """`translation` with the signs of problems that depend on the source `line`."""
     options = tokenizers.options
     missing: list[str] = []
     doubled: list[str] = []
@@ -170,11 +169,11 @@ WARNINGS: Mapping[str, str] = {
     "is_cut": "{num} of {lines} translations hit the length limit; raise it with --set "
     "decoding.max_len_factor=N, unless the model repeats itself",
 }
-"""A sentence for each attribute of a translation that says that something is wrong."""
+"""The warning for each attribute of a translation that is a sign of a problem."""
 
 
 def warnings_of(results: Iterable[Translation], glossary: "Glossary | None" = None) -> list[str]:
-    """What is wrong with the `results`, one for each line: a sentence for each kind."""
+    """The warnings about `results`, one per kind of problem; there is one result per line."""
     counts = dict.fromkeys(WARNINGS, 0)
     firsts: dict[str, dict[str, object]] = {}
     used: set[str] = set()
@@ -207,7 +206,7 @@ def warnings_of(results: Iterable[Translation], glossary: "Glossary | None" = No
 def _unused(
     terms: Iterable[str], used: set[str], inflected: Mapping[str, str], *, num_lines: int
 ) -> list[str]:
-    """Sentences about the terms of a glossary that no line has, or only with other endings."""
+    """Warnings about glossary terms that occur in no line, or only with other endings."""
     unused = [name for name in terms if name not in used]
     other_forms = [name for name in unused if name in inflected]
     nowhere = [name for name in unused if name not in inflected]
@@ -224,7 +223,7 @@ def _unused(
 
 
 def unlike_training(lines: Sequence[str], run: Run) -> str | None:
-    """A sentence if the words of `lines` are unlike those that `run` was trained on."""
+    """A warning if `lines` are unlike the training text of `run`."""
     usual = run.manifest.lengths.tokens_per_word
     num_words = len(" ".join(lines).split())
     if not usual or num_words < FEW_WORDS:

@@ -1,4 +1,4 @@
-"""How likely a model finds translations, and reranking by it."""
+"""Scoring of given translations by a model, and reranking with such scores."""
 
 import logging
 import math
@@ -18,12 +18,12 @@ log = logging.getLogger(__name__)
 
 
 class PairScore(NamedTuple):
-    """How likely a translation is."""
+    """The probability of a translation."""
 
     log_prob: float
-    """Natural logarithm of its probability with `</s>`; minus infinity if it is impossible."""
+    """Natural log-probability, `</s>` included; minus infinity if impossible."""
     num_tokens: int
-    """With `</s>`."""
+    """`</s>` included."""
 
 
 def score_pairs(
@@ -34,11 +34,11 @@ def score_pairs(
     *,
     first_line: int | None = None,
 ) -> list[PairScore]:
-    """The score of each pair; `first_line` is the line number of the first, for warnings.
+    """The score of each pair.
 
-    Without it there are no warnings. The translation of an empty line is empty, for certain, so any
-    other is impossible. A pair with a side that is too long for the model is impossible too, and a
-    warning says so.
+    A pair is impossible if one side is too long for the model, or if only the source is empty: an
+    empty line always has an empty translation. Too long pairs are warned about if `first_line`,
+    the line number of the first pair, is given.
     """
     src_ids = tokenizers.encode(sources, "src")
     tgt_ids = tokenizers.encode(targets, "tgt")
@@ -69,7 +69,7 @@ class Reranker:
     """Orders a line's translations by the score of `decoding.rerank_weights`."""
 
     def __init__(self, reverse: Engine, tokenizers: Tokenizers, weights: tuple[float, ...]) -> None:
-        """`reverse`, which has `tokenizers`, translates back."""
+        """`reverse` translates back, with its own `tokenizers`."""
         self._reverse = reverse
         self._tokenizers = tokenizers
         self._weights = weights
@@ -77,17 +77,17 @@ class Reranker:
     def score(self, candidate: Translation, reverse_log_prob: float) -> float:
         """The weighted score; minus infinity if translating back is impossible."""
         if math.isinf(reverse_log_prob):
-            return -math.inf  # not NaN, which 0 times infinity is
+            return -math.inf  # 0 times infinity would be NaN
         reverse_weight, token_reward = self._weights
         num_tokens = len(candidate.tokens) + 1
         return candidate.log_prob + reverse_weight * reverse_log_prob + token_reward * num_tokens
 
     def ordered(self, found: Sequence[Sequence[Translation]]) -> list[list[Translation]]:
-        """The translations `found` of each line, the best first, with their weighted scores.
+        """Rerank the translations of each line, the best first, with their weighted scores.
 
-        Those that lack more terms of a glossary than the first come last. If all are impossible, as
-        those of a line that is longer than the model takes, they stay as they are. A translation's
-        own log-probability is that of the search: without `</s>` where the search ended at its
+        Translations that miss more glossary terms than the search's best one come last. If all are
+        impossible, for example because the line is too long for the reverse model, their order
+        stays. The forward log-probability is the search's own: without `</s>` if the search hit its
         limit.
         """
         texts: list[str] = []
@@ -102,23 +102,23 @@ class Reranker:
         for of_line in found:
             totals: dict[str, float] = {}
             for each in of_line:
-                if each.text not in totals:  # the best of those that read the same
+                if each.text not in totals:  # of equal texts, the first is the best
                     totals[each.text] = self.score(each, next(reverse).log_prob)
             scored = [replace(each, score=totals[each.text]) for each in of_line]
             if max(totals.values()) == -math.inf:
                 scored = list(of_line)
             most_missing = len(of_line[0].missing_terms)
-            # Sorting keeps equals as they are: the search's own order.
+            # The sort is stable, so ties keep the search's order.
             scored.sort(key=lambda each: (len(each.missing_terms) > most_missing, -each.score))
             ordered.append(scored)
         return ordered
 
 
 def reverse_run(config: DecodingConfig, *, of: Run) -> Run:
-    """The run that `config.rerank_with` names, which translates back what the run `of` translates.
+    """Open the run `config.rerank_with`, which translates in the opposite direction of run `of`.
 
     Raises:
-        UsageError: it does not, or there is no such run.
+        UsageError: it translates in another direction, or does not exist.
     """
     assert config.rerank_with is not None
     data = of.config.data

@@ -1,4 +1,4 @@
-"""`Searcher`: search with PyTorch, in batches of like length on every core."""
+"""`Searcher`: search with PyTorch, in batches of similar length on every core."""
 
 import logging
 import math
@@ -39,34 +39,34 @@ from mt_cli.translation.options import DecodingOptions, forbidden_ids
 
 log = logging.getLogger(__name__)
 Sentence = tuple[Ids, Ids]
-"""The ids of a source, and those that its translation begins with."""
+"""The ids of a source, and the prefix of its translation."""
 Pair = tuple[Ids, Ids]
 """The ids of a source and of a target."""
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 MAX_HYPS = {"cpu": 420, "cuda": 8192, "mps": 8192}
-"""Rows of a step's matrix products: fewer leave the device idle, more fall out of its caches
+"""Rows of a step's matrix products: fewer leave the device idle, more overflow its caches
 (measured).
 """
 MAX_SENTENCES = {"cpu": 256, "cuda": 8192, "mps": 8192}
 MAX_TOKENS = {"cpu": 1 << 12, "cuda": 1 << 18, "mps": 1 << 18}
-"""Source tokens of a batch, padding included, so that long sentences come in smaller batches."""
+"""Source tokens per batch, padding included; long sentences come in smaller batches."""
 MAX_POSITIONS = {"cpu": 1 << 11, "cuda": 1 << 15, "mps": 1 << 15}
-"""Positions of a batch of pairs, padding included."""
+"""Positions per batch of pairs, padding included."""
 MAX_LOGITS = {"cpu": 1 << 24, "cuda": 1 << 28, "mps": 1 << 28}
-"""At each of these positions, the whole vocabulary is predicted."""
+"""Positions times vocabulary size: each position has logits for the whole vocabulary."""
 MIN_SENTENCES = 8
-"""Fewest sentences of a batch that is split so that every core has one."""
+"""Minimum batch size when batches shrink so that every core has one."""
 FEW_NUMBERS = 1 << 14
-"""Numbers in all hypotheses of a step up to which one thread is as fast as several, and does not
-wait for the others where other programs have their cores.
+"""Numbers in all hypotheses of a step up to which one thread is as fast as several. It also does
+not have to wait for threads whose cores are busy with other programs.
 """
 MIN_HYPS = 64
-"""Fewest rows of the last batches, which get smaller so that all cores end together."""
+"""Minimum rows of the last batches, which shrink so that all cores finish together."""
 
 
 class Searcher(Engine):
-    """Searches for translations with a trained model, or several."""
+    """Searches for translations with one trained model or an ensemble."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Searcher(Engine):
         forbidden_ids: Ids,
         lengths: TrainingLengths | None = None,
     ) -> None:
-        """`forbidden_ids` are never chosen, `lengths` those of the training data."""
+        """`forbidden_ids` are never chosen; `lengths` describes the training data."""
         super().__init__(
             config,
             device=str(runtime.device),
@@ -91,7 +91,7 @@ class Searcher(Engine):
             BOS_ID, EOS_ID, tuple(forbidden_ids), no_repeat_ngram=config.no_repeat_ngram
         )
         self._threads = runtime.threads or torch.get_num_threads()
-        # Kept, because every new thread takes memory that is not given back.
+        # Kept, because the memory of a thread is never freed.
         self._pool = ThreadPoolExecutor(
             self._threads, initializer=torch.set_num_threads, initargs=(1,)
         )
@@ -100,7 +100,7 @@ class Searcher(Engine):
     def load(
         cls, runs: Sequence[Run], config: DecodingConfig, options: DecodingOptions
     ) -> "Searcher":
-        """Load the checkpoints of `runs` that `options` name, on the device that they name."""
+        """Load the checkpoints of `runs` onto the device, both given by `options`."""
         weights = []
         for run, name in zip(runs, options.checkpoints_of(runs), strict=True):
             weights.append(run.read_weights(name))
@@ -114,7 +114,7 @@ class Searcher(Engine):
         config: DecodingConfig,
         options: DecodingOptions,
     ) -> "Searcher":
-        """The models of `runs` with these `weights`, on the device that `options` name."""
+        """Build the models of `runs` with these `weights`, on the device of `options`."""
         runtime = options.set_up_runtime(config)
         models = []
         for run, of_run in zip(runs, weights, strict=True):
@@ -152,10 +152,10 @@ class Searcher(Engine):
         is_scored: bool = True,
         on_done: OnDone | None = None,
     ) -> list[list[Hyp]]:
-        """See `Engine`. One thread per core, each with its batches.
+        """See `Engine`. Each core works on its own batches in one thread.
 
-        Whole batches side by side keep the cores busier than both working on one: small operations
-        are never split, and nobody waits.
+        This is faster than all cores sharing a batch: small operations are not split, and no
+        thread waits for another.
         """
         sentences = list(zip(sources, prefixes or [()] * len(sources), strict=True))
         hyps_each = n_best if self.config.temperature else self.config.beam_size
@@ -182,7 +182,7 @@ class Searcher(Engine):
         *,
         workers: int,
     ) -> Generator[tuple[list[int], list[list[Hyp]]], None, None]:
-        """Each batch, and what `work` finds for it, in the order they end."""
+        """Each batch with the result of `work`, in the order in which they finish."""
         if workers == 1 or len(batches) == 1:
             for batch in batches:
                 yield batch, in_halves(work, [sentences[i] for i in batch])
@@ -202,9 +202,10 @@ class Searcher(Engine):
     def _batches(
         self, sentences: Sequence[Sentence], *, hyps_each: int, workers: int
     ) -> list[list[int]]:
-        """The places of all `sentences`, like lengths together, which wastes no padding.
+        """Batches of indices into `sentences`, sorted by length, which saves padding.
 
-        First like lengths of prefixes: until the shortest ends, there is only one beam.
+        The first sort key is the prefix length: up to the end of the shortest prefix, there is
+        only one beam.
         """
         device = self.runtime.device.type
         largest = self.config.batch_size
@@ -213,8 +214,8 @@ class Searcher(Engine):
         fair_share = math.ceil(len(sentences) / workers)
         largest = min(largest, max(MIN_SENTENCES, fair_share))
         smallest = max(MIN_SENTENCES, MIN_HYPS // hyps_each)
-        copies = hyps_each if self.config.temperature else 1  # each sample reads its source anew
-        # The longest come first, so that memory runs out early; of prefixes, those of like length.
+        copies = hyps_each if self.config.temperature else 1  # each sample encodes its source
+        # The longest come first, so that memory runs out early if it does.
         lengths = [(len(prefix), len(ids)) for ids, prefix in sentences]
         order = sorted(range(len(sentences)), key=lengths.__getitem__, reverse=True)
         batches: list[list[int]] = []
@@ -266,7 +267,7 @@ class Searcher(Engine):
         repeated = [sentence for sentence in sentences for _ in range(n_best)]
         draws = []
         for place, (ids, _) in enumerate(repeated):
-            # By the seed and the sentence alone: neither batches nor other lines matter.
+            # Depends on seed and sentence only, not on the batch or other lines.
             rng = np.random.default_rng((self.config.seed, place % n_best, *ids))
             draws.append(rng.random(max(lens), dtype=np.float32))
         limits = [each for each in lens for _ in range(n_best)]
@@ -305,9 +306,9 @@ class Searcher(Engine):
         sources: Sequence[Ids],
         hyps: Sequence[Ids],
     ) -> list[Found]:
-        """What `work` finds for each pair of a source and a hypothesis, in batches of like lengths.
+        """The result of `work` for each pair of source and hypothesis.
 
-        The longest come first.
+        Batches hold pairs of similar length; the longest come first.
         """
         pairs = list(zip(sources, hyps, strict=True))
         lengths = [max(len(src), len(hyp)) + 1 for src, hyp in pairs]
@@ -329,7 +330,7 @@ class Searcher(Engine):
         maps = attention_maps(
             self.models[0], src_ids, tgt_in, kinds=["cross"], layers=slice(-2, None)
         )
-        # Of the last layer but one, or of the only one.
+        # The last layer but one, or the only one.
         weights = maps["cross"][0].mean(1).cpu().numpy()  # (B, T, S)
         cut = []
         for of_pair, (src, hyp) in zip(weights, pairs, strict=True):
@@ -345,7 +346,7 @@ def token_log_probs(
 ) -> list[list[float]]:
     """The log-probability of each target's ids and of `</s>`, teacher-forced.
 
-    Probabilities are the mean of the `models`'. Letters: B pairs, S source length, T target length,
+    Probabilities are averaged over `models`. Letters: B pairs, S source length, T target length,
     V target vocabulary.
     """
     src_ids = pad_ids([[*src, EOS_ID] for src, _ in pairs]).to(runtime.device)  # (B, S)
@@ -357,14 +358,14 @@ def token_log_probs(
             logits = model.eval()(src_ids, tgt_in).float().flatten(0, 1)  # (B·T, V)
             losses = F.cross_entropy(logits, tgt_out.flatten(), reduction="none")  # (B·T,)
             of_models.append(-losses.view_as(tgt_out))
-        # The mean of the models' probabilities, as `Ensemble` searches with.
+        # The mean of the models' probabilities, as in `Ensemble`.
         mean = torch.stack(of_models).logsumexp(0) - math.log(len(models))  # (B, T)
     rows = mean.cpu().double().tolist()
     return [row[: len(tgt) + 1] for row, (_, tgt) in zip(rows, pairs, strict=True)]
 
 
 def in_halves(work: Callable[[list[Item]], list[Found]], items: list[Item]) -> list[Found]:
-    """What `work` finds for each of `items`, in halves where memory runs out.
+    """The results of `work` for `items`, split in halves whenever memory runs out.
 
     Raises:
         OutOfMemoryError: a single item does not fit.
@@ -377,7 +378,7 @@ def in_halves(work: Callable[[list[Item]], list[Found]], items: list[Item]) -> l
         if len(items) == 1:
             raise OutOfMemoryError("out of memory: even a single sentence does not fit") from error
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.empty_cache()  # here, because an exception holds what its calls held
+        torch.cuda.empty_cache()  # here, because the exception keeps its frames' tensors alive
     log.warning("out of memory with %d sentences: splitting them; lower batch_size", len(items))
     middle = len(items) // 2
     return in_halves(work, items[:middle]) + in_halves(work, items[middle:])

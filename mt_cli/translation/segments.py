@@ -1,6 +1,6 @@
-"""What stays of a line: found by one table of rules, cut out, and put back after translation.
+"""What stays untranslated in a line: find it by rules, cut it out, put it back after translation.
 
-A rule that is added to `RULES` needs a line there and a row in tests/translation/test_segments.py.
+A new rule needs a line in `RULES` and a row in tests/translation/test_segments.py.
 """
 
 import re
@@ -12,11 +12,11 @@ from typing import NamedTuple
 from mt_cli.text.tokenizers import Learnt
 
 MARKS = ".,;:!?…"
-"""That follow a word without a space."""
+"""Marks that follow a word without a space."""
 BESIDE = r"\s<>\"„“”«»‹›（）「」『』《》，、。；！？"
-"""Space and marks that end an address."""
+"""Spaces and marks that end an address."""
 BRACKETS = r"()\[\]{}’"
-"""Marks that also stand within one."""
+"""Marks that may also stand within an address."""
 WITHIN = f"[^{BRACKETS}{BESIDE}]"
 URL = rf"""
     (?<![a-z0-9+.-]) (?: [a-z] [a-z0-9+.-]*+ :// | www\. )
@@ -33,19 +33,19 @@ SYMBOL = "\u2190-\u2bff\U0001f000-\U0001faff"
 """Arrows, signs and emoji."""
 NUMBER = r"\d++(?:[.,:]\d++)*+"
 FORMS = "¹²³¼-¾⁰-₟⅐-↉"
-"""Raised and lowered digits, and fractions."""
+"""Superscript and subscript digits, and fractions."""
 BINDING = rf"&+\#@°%‰§$¢£¥€₽™®©{FORMS}"
-"""Signs that make a word of what they touch: `km²`, `AT&T`, `C++`, `5€`."""
+"""Signs that form one word with what they touch: `km²`, `AT&T`, `C++`, `5€`."""
 
 
 class Rule(NamedTuple):
-    """Something within a line that stays as it is."""
+    """Something within a line that stays untranslated."""
 
     name: str
     pattern: str
-    """A verbose regular expression, whatever the case."""
+    """A verbose regular expression that ignores case."""
     stays: str
-    """`always`, or where it has `unlearnt` signs."""
+    """`always`, or `unlearnt`: only if it has signs that the model never saw."""
 
 
 RULES = (
@@ -89,22 +89,22 @@ RULES = (
     Rule("symbols", f"[{SYMBOL}][{SYMBOL}\u200d\ufe0f\u20e3]*", "unlearnt"),
     Rule("sign", rf"[^\w\s.,:;!?]\ufe0f? | [_{FORMS}]", "unlearnt"),
 )
-"""What stays within a line; of several that match at one place, the first."""
+"""What stays untranslated within a line; the first matching rule wins."""
 WITHIN_A_LINE = re.compile(
     " | ".join(f"(?P<{rule.name}> {rule.pattern} )" for rule in RULES), re.VERBOSE | re.IGNORECASE
 )
 STAYS = {rule.name: rule.stays for rule in RULES}
 ADDRESS = re.compile(RULES[0].pattern, re.VERBOSE | re.IGNORECASE)
-"""A web or an e-mail address with the marks around it; a long word takes linear time."""
+"""A web or e-mail address with the marks around it; matching takes linear time in long words."""
 RARE = frozenset("&+=@#$*/")
-"""Signs that a few lines bring into a vocabulary; they count as unlearnt."""
+"""Signs that a few lines are enough to bring into a vocabulary; they count as unlearnt."""
 USUAL = re.compile(r"(?:[^\W_]|[ ,.;!?'](?!www\.)|-(?! ))*", re.IGNORECASE)
-"""Lines that no rule finds anything in, unless it is unlearnt: nearly all."""
+"""Lines in which no rule can match, unless they have unlearnt signs: nearly all lines."""
 MONTHS = (
     "januar|jänner|february?|märz|april|mai|juni|juli|august|september|oktober|november|dezember"
     "|january|march|may|june|july|october|december"
 )
-"""Not after a list mark: "3. Oktober" is a date."""
+"""Before these, a number is no list mark: "3. Oktober" is a date."""
 LIST_MARK = re.compile(
     rf"""(?: [-–—*+•‣◦▪▫●○■□☐☑➢➤►▶·>»] | >{{2,4}} | \#{{1,6}} | [a-z] \) | [ivx]{{2,4}} \)
       | (?-i: [A-Z] | [IVX]{{2,4}} ) \. (?= \s+ (?-i: [A-ZÄÖÜ][a-zäöüß] ) )
@@ -113,36 +113,37 @@ LIST_MARK = re.compile(
       | [-–—•] (?=[^\W\d_])""",
     re.VERBOSE | re.IGNORECASE,
 )
-"""At the beginning of a line; always stays."""
+"""A list mark at the beginning of a line; always stays untranslated."""
 PAIRS: Sequence[Sequence[str]] = (
     "„“", "„”", "“”", '""', "«»", "»«", "‹›", "›‹", "‚‘", "‘’", "''", "()", "[]", "（）", "「」",
     "『』", "《》", "【】", ("***", "***"), ("**", "**"), ("__", "__"), "**", "__", ("~~", "~~"),
 )  # fmt: skip
-"""Around a whole line; always stay."""
+"""Marks around a whole line; they always stay untranslated."""
 INDENTATION = re.compile(r"[ \t\u00a0\u2003\u3000]*")
-"""Stays if it is more than one blank; see `cut`."""
+"""Kept if it is more than one blank; see `cut`."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Something in a line that stays."""
+    """A piece of a line that stays untranslated."""
 
     text: str
     place: int
-    """How many words of what is translated come before it."""
+    """The number of translatable words before it."""
     joins_left: bool = False
-    """Whether it follows what is before it without a space."""
+    """Whether there is no space before it."""
     joins_right: bool = False
     has_mark: bool = False
-    """Whether it comes before the marks that end the word on its left."""
+    """Whether it goes before the marks at the end of the word on its left."""
     opening: int | None = None
-    """The place, among the segments, of the one that it closes."""
+    """Index of the segment that this one closes."""
 
 
 def cut(text: str, learnt: Learnt, *, indentation: str = "") -> tuple[str, list[Segment]]:
-    """What is to be translated of the normalized `text`, and what stays; all, if it has no word.
+    """Split the normalized `text` into what to translate and what stays untranslated.
 
-    `indentation` stood before it: a tab, or more than one blank.
+    A text without words stays as a whole. `indentation` is the blanks before the text: a tab, or
+    more than one blank.
     """
     rest = ""
     segments = []
@@ -152,7 +153,7 @@ def cut(text: str, learnt: Learnt, *, indentation: str = "") -> tuple[str, list[
     for begin, found_end in _spans(text, learnt):
         rest += text[end:begin]
         end = found_end
-        if not rest.strip():  # there is no word that could keep the marks after it
+        if not rest.strip():  # there is no word that the marks could follow
             end += len(text[end:]) - len(text[end:].lstrip(MARKS))
         kept = text[begin:end]
         joins_left = begin > 0 and not text[begin - 1].isspace()
@@ -182,9 +183,9 @@ def cut(text: str, learnt: Learnt, *, indentation: str = "") -> tuple[str, list[
 
 
 def _paired(segments: Sequence[Segment]) -> list[Segment]:
-    """The `segments`, of which those that close another know it."""
+    """The `segments`, with `opening` set where one closes another."""
     paired: list[Segment] = []
-    waiting: dict[str, list[int]] = {}  # places of what is open, by what closes it
+    waiting: dict[str, list[int]] = {}  # closing text → indices of the segments it would close
     for place, each in enumerate(segments):
         opened = waiting.get(each.text.lstrip(f"{MARKS} "))
         if opened:
@@ -200,7 +201,7 @@ def _paired(segments: Sequence[Segment]) -> list[Segment]:
 
 
 def _closings(text: str) -> list[str]:
-    """What may close `text`, if that is an opening mark or tag."""
+    """The texts that may close `text`; empty if it is not an opening mark or tag."""
     tag = re.match(r"<(\w+)", text)
     if tag and not text.endswith("/>"):
         return [f"</{tag[1]}>"]
@@ -208,7 +209,7 @@ def _closings(text: str) -> list[str]:
 
 
 def _spans(text: str, learnt: Learnt) -> Iterator[tuple[int, int]]:
-    """Where each segment of `text` begins and ends."""
+    """Begin and end of each segment of `text`."""
     begin, end = _edges(text)
     if begin:
         yield 0, begin
@@ -228,13 +229,13 @@ def _stays(found: re.Match[str], unlearnt: set[str]) -> bool:
 
 
 def is_sign(character: str) -> bool:
-    """Whether it is punctuation, a symbol or a number's form such as `½`: no letter, no digit."""
+    """Whether a character is punctuation, a symbol or a form such as `½`: no letter, no digit."""
     category = unicodedata.category(character)
     return category[0] in "PS" or category in ("No", "Nl")
 
 
 def _edges(text: str) -> tuple[int, int]:
-    """Where what follows list marks and stands within quotation marks begins and ends."""
+    """Begin and end of the text without list marks and without marks around the whole line."""
     begin = 0
     end = len(text)
     while True:
@@ -253,7 +254,7 @@ def _edges(text: str) -> tuple[int, int]:
 
 
 def _is_within(text: str, opening: str, closing: str) -> bool:
-    """Whether the two marks stand around all of `text`, and nowhere within."""
+    """Whether the two marks enclose all of `text` and occur nowhere within."""
     if not (text.startswith(opening) and text.endswith(closing)):
         return False
     inner = text[len(opening) : -len(closing)]
@@ -261,7 +262,7 @@ def _is_within(text: str, opening: str, closing: str) -> bool:
 
 
 def put_back(translation: str, segments: Sequence[Segment], places: Sequence[int]) -> str:
-    """`translation` with `segments`, each after so many of its words."""
+    """`translation` with the `segments` inserted; `places` says after how many words."""
     words = translation.split()
     found = ""
     done = 0
@@ -274,7 +275,7 @@ def put_back(translation: str, segments: Sequence[Segment], places: Sequence[int
         done = place
         marks = found[len(found.rstrip(MARKS)) :] if each.has_mark else ""
         found = found.removesuffix(marks)
-        if each.joins_left and each.text[0] in MARKS:  # "…" stands for the model's full stop
+        if each.joins_left and each.text[0] in MARKS:  # "…" replaces the model's full stop
             found = found.removesuffix(".")
         found += ("" if joins or each.joins_left else " ") + each.text + marks
         joins = each.joins_right

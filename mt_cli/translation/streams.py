@@ -1,4 +1,4 @@
-"""Streams of lines: what is translated, and where translations go. Only LF ends a line."""
+"""Streams of lines: the input to translate and the output. Only LF ends a line."""
 
 import io
 import logging
@@ -27,13 +27,13 @@ log = logging.getLogger(__name__)
 
 PROMPT = "> "
 MAX_WARNINGS = 3
-"""Of lines that are not UTF-8; for more, only their number."""
+"""Maximum number of warnings about invalid UTF-8; beyond it, only the total is reported."""
 FIRST_LINES = 128
-"""Few, so that the first translations come soon; each later portion is twice as large."""
+"""Few, so that the first translations appear soon; each later portion is twice as large."""
 LINES_TOGETHER = 2048
-"""Enough that sorting by length fills batches evenly, few enough that memory stays small."""
+"""Enough lines to sort by length into even batches, few enough to keep memory small."""
 LINES_FOR_GPU = 16_384
-"""Enough for two batches."""
+"""Enough lines for two batches."""
 DOCUMENT_ENDINGS = frozenset(
     (".doc", ".docx", ".odt", ".ods", ".pdf", ".ppt", ".pptx", ".rtf", ".xls", ".xlsx", ".zip")
 )
@@ -42,13 +42,13 @@ BYTES_OF_LINE = 128
 
 
 def portions(source: io.BufferedIOBase, *, for_gpu: bool) -> Iterator[list[str]]:
-    """The lines of `source` in portions to be translated; a terminal's come one by one."""
+    """The lines of `source` in portions to translate; one by one from a terminal."""
     if not source.isatty():
         yield from line_chunks(source, most=LINES_FOR_GPU if for_gpu else LINES_TOGETHER)
         return
     with suppress(ImportError):  # Windows has none
-        import readline  # noqa: F401 — with it, input() lets people edit and call back lines
-    prompt = PROMPT if is_terminal(sys.stdout) else ""  # which would go into a file otherwise
+        import readline  # noqa: F401 — gives input() line editing and history
+    prompt = PROMPT if is_terminal(sys.stdout) else ""  # keep the prompt out of files
     with suppress(EOFError):  # Ctrl-D
         while True:
             if not prompt:
@@ -59,10 +59,10 @@ def portions(source: io.BufferedIOBase, *, for_gpu: bool) -> Iterator[list[str]]
 def line_chunks(
     source: io.BufferedIOBase, *, side: str = "", most: int = LINES_TOGETHER
 ) -> Iterator[list[str]]:
-    """The lines of `source` as they arrive: one by one as a person types, many at once from a file.
+    """The lines of `source` as they arrive: single lines from a person, many from a file.
 
-    At most `most` come together. `side` is what warnings of lines that are not UTF-8 call it,
-    beside the line's number.
+    A chunk has at most `most` lines. Warnings about invalid UTF-8 name the line's number and
+    `side`.
     """
     name = Path(str(getattr(source, "name", "the input")))
     max_lines = FIRST_LINES
@@ -86,7 +86,7 @@ def line_chunks(
                 if num_invalid <= MAX_WARNINGS:
                     place = f"{side} line {number}".lstrip()
                     log.warning("%s: not valid UTF-8; skipped the invalid bytes", place)
-        # Never kept back for more to come: whoever writes may be waiting for the answer.
+        # Never wait for more lines: the writer may be waiting for the answer.
         begin = 0
         while begin < len(lines):
             yield [decode_line(raw) for raw in lines[begin : begin + max_lines]]
@@ -97,14 +97,14 @@ def line_chunks(
 
 
 def open_source(name: str, *, text: str | None = None) -> AbstractContextManager[io.BufferedIOBase]:
-    """The bytes to translate: `text` if given, else the file `name`, where `-` is stdin."""
+    """Open the input to translate: `text` if given, else the file `name`; `-` is stdin."""
     if text is not None:
         return io.BytesIO(text.encode("utf-8", "surrogateescape") + b"\n")
     if name == "-":
         if sys.stdin is None:
             raise UsageError("standard input is closed; use --input FILE or --text")
-        with suppress(OSError):  # no real stream, as in a test
-            # Otherwise what has not come yet would be taken for the end.
+        with suppress(OSError):  # not a real stream, as in tests
+            # In non-blocking mode, a pause in the input would look like its end.
             os.set_blocking(sys.stdin.fileno(), True)
         return nullcontext(cast("io.BufferedReader", sys.stdin.buffer))
     path = Path(name)
@@ -113,8 +113,8 @@ def open_source(name: str, *, text: str | None = None) -> AbstractContextManager
 
 
 def count_lines(source: io.BufferedIOBase) -> int | None:
-    """Lines from where `source` stands; None if that cannot be known, as of a pipe."""
-    with suppress(OSError, *DAMAGE):  # no real stream, or a damaged one: translating it says so
+    """Number of remaining lines in `source`; None if unknown, as for a pipe."""
+    with suppress(OSError, *DAMAGE):  # not a real stream, or damaged: reading it will tell
         if stat.S_ISREG(os.fstat(source.fileno()).st_mode):
             begin = source.tell()
             num_lines = sum(1 for _ in source)
@@ -127,18 +127,18 @@ class Target:
     """Where translations go."""
 
     def __init__(self, file: BinaryIO, path: Path | None) -> None:
-        """Without a `path`, `file` is standard output."""
+        """`path` is None for standard output."""
         self._file = file
         self._path = path
         self.num_lines = 0
         self.num_bytes = 0
 
     def isatty(self) -> bool:
-        """Whether a person reads it."""
+        """Whether the target is a terminal."""
         return self._file.isatty()
 
     def write(self, data: bytes) -> None:
-        """Write whole lines at once."""
+        """Write whole lines and flush."""
         if self._path is None:
             write_bytes(data)
         else:
@@ -151,9 +151,9 @@ class Target:
 
 @contextmanager
 def open_target(name: str) -> Iterator[Target]:
-    """Where translations go: stdout for `-`, else a file that appears when it is complete.
+    """Open the target for translations: stdout for `-`, else a file that appears once complete.
 
-    Lines that are written of a file that is not completed are kept beside it, as NAME.partial.
+    If writing fails or is interrupted, the lines so far are kept beside it as NAME.partial.
     """
     if name in ("-", "/dev/stdout"):
         if sys.stdout is None:
@@ -173,7 +173,7 @@ def open_target(name: str) -> Iterator[Target]:
             f"{name}: cannot write this file type; use plain text, or .csv or .tsv for a "
             "spreadsheet"
         )
-    # Of a link, the file is replaced and not the link.
+    # Replace the file that a symlink points to, not the link.
     place = path.resolve() if path.is_symlink() else path
     with errors_naming(path):
         place.parent.mkdir(parents=True, exist_ok=True)

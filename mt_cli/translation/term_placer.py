@@ -1,10 +1,10 @@
-"""`TermPlacer`: searches anew where a translation lacks a term of a glossary.
+"""`TermPlacer`: puts missing glossary terms into translations and searches again.
 
-The translation is cut where it attends to the term in the source, gets the term's translation
-there, and is searched for anew from that prefix. This gives better translations than constrained
-beam search (Post and Vilar 2018); see "A glossary" in docs/lab/decoding.md.
+A translation that misses a term is cut where it attends to the term in the source. The term's
+translation goes there, and the search continues from that prefix. This gives better translations
+than constrained beam search (Post and Vilar 2018); see "A glossary" in docs/lab/decoding.md.
 
-Letters: T tokens of a translation, S of its source, W of its words.
+Letters: T tokens of a translation, S tokens of its source, W words of the translation.
 """
 
 import re
@@ -24,41 +24,41 @@ from mt_cli.translation.glossary import Glossary, Term
 from mt_cli.translation.reading import Part
 
 MAX_PLACED = 20
-"""Terms placed in a part; each takes a search of what follows it."""
+"""Maximum number of terms placed in a part; each one takes another search."""
 
 
 @dataclass
 class Draft:
-    """A translation on its way to have all terms."""
+    """A translation while its missing terms are being placed."""
 
     part: Part
     hyps: list[Hyp]
     """The best first."""
     prefix: Ids
-    """What they begin with."""
+    """The ids that all `hyps` begin with."""
     every_term: Sequence[Term]
-    """Those of the source."""
+    """All terms in the source."""
     terms: list[Term]
-    """Those of them that have not been placed."""
+    """The terms that have not been placed."""
     missing: list[Term] = field(default_factory=list)
-    """Those of these that the best may lack."""
+    """The terms of `terms` that the best hypothesis may miss."""
     replaced: Ids = ()
-    """The words whose place the last term took."""
+    """The ids that the last placed term replaced."""
 
     @property
     def ids(self) -> Ids:
-        """Those of the best."""
+        """The ids of the best hypothesis."""
         return self.hyps[0].ids
 
     def rest(self, hyp: Hyp) -> Ids:
-        """What `hyp` has after the prefix."""
+        """The ids of `hyp` after the prefix."""
         return hyp.ids[len(self.prefix) :]
 
 
 class TermPlacer:
-    """Searches anew where a translation lacks a term of its source.
+    """Places missing terms in translations and searches again.
 
-    docs/lab/decoding.md has an example of each rule, and what goes wrong without it.
+    docs/lab/decoding.md has an example for each rule and shows what goes wrong without it.
     """
 
     def __init__(self, glossary: Glossary, engine: Engine, tokenizers: Tokenizers) -> None:
@@ -77,10 +77,10 @@ class TermPlacer:
         n_best: int,
         is_scored: bool,
     ) -> list[list[Hyp]]:
-        """The `hyps` of `parts`, or others whose best has the terms that were missing.
+        """The `hyps` of `parts`, replaced where the best hypothesis misses a term.
 
-        A term is placed as often as the source has it; it is still missing if the vocabulary or the
-        longest translation have no room for it, or after `MAX_PLACED`.
+        A term is placed as often as it occurs in the source. It stays missing if the vocabulary
+        lacks it, if the translation would get too long, or once `MAX_PLACED` terms are placed.
         """
         drafts = []
         for part, of_part in zip(parts, hyps, strict=True):
@@ -103,7 +103,7 @@ class TermPlacer:
         return placed
 
     def _lacking(self, drafts: Sequence[Draft]) -> list[Draft]:
-        """Those of `drafts` that lack a term, with what may be `missing`."""
+        """The drafts that miss a term; sets `missing` in each."""
         with_terms = [draft for draft in drafts if draft.terms]
         texts = self._tokenizers.tgt.decode([draft.ids for draft in with_terms])
         for draft, text in zip(with_terms, texts, strict=True):
@@ -112,22 +112,23 @@ class TermPlacer:
         return [draft for draft in with_terms if draft.missing]
 
     def _cut(self, draft: Draft, weights: CrossAttention) -> None:
-        """Let `draft` begin with what it has up to the first missing term, and with that."""
+        """Set the prefix of `draft`: its ids up to the first missing term, and that term."""
         found = []
         for term in draft.missing:
             begin, replaced = self._find_place(term, draft, weights)
             (text,) = self._tokenizers.tgt.decode([replaced])
-            # Of a term that the line has twice, one may stand there already.
+            # If the line has the term twice, one of them may already be there.
             found.append((term.count_in(text) > 0, begin, replaced, term))
         _, begin, draft.replaced, term = min(found, key=lambda each: each[:2])
         draft.terms.remove(term)
         draft.prefix = self._with_term(term, draft, draft.ids[:begin]) or draft.prefix
 
     def _find_place(self, term: Term, draft: Draft, weights: CrossAttention) -> tuple[int, Ids]:
-        """The place of `term` after the prefix of `draft`, and the words whose place it takes.
+        """Where `term` goes after the prefix of `draft`, and which ids it replaces.
 
-        They are the word that attends most to the term, and those near it that attend most to its
-        other words; none if it attends more to a word that is not the term's. `weights` are (T, S).
+        It replaces the word that attends most to the term, and words nearby that attend most to
+        the term's other words. It replaces nothing if that word attends more to a word outside the
+        term. `weights` are (T, S).
         """
         part = draft.part
         ids = draft.ids
@@ -151,10 +152,10 @@ class TermPlacer:
         return words[first], ids[words[first] : end] if is_translation else ()
 
     def _with_term(self, term: Term, draft: Draft, before: Ids) -> Ids:
-        """`before` and the likeliest translation of `term`; nothing if none is possible.
+        """`before` followed by the likeliest translation of `term`; empty if none is possible.
 
-        A sentence begins with a capital, if the vocabulary has the word with one; names, such as
-        "iPhone", stay as they are. A determiner before a translation that has one goes.
+        At the beginning of a sentence, the term is capitalized if the vocabulary allows it, except
+        for names such as "iPhone". If the translation has a determiner, one before it is dropped.
         """
         possible: list[list[int]] = []
         nums_before: list[int] = []
@@ -184,7 +185,7 @@ class TermPlacer:
     def _without_determiner(self, before: Ids, draft: Draft, translation: str) -> Ids:
         """`before` without a determiner at its end, if `translation` begins with one itself.
 
-        So "a" and "one puppy" are no "a one puppy".
+        This avoids "a one puppy" for the term "one puppy".
         """
         words = [t for t in range(len(draft.prefix), len(before)) if self._begins_word[before[t]]]
         if not words or translation.split(maxsplit=1)[0].casefold() not in self._determiners:
@@ -193,10 +194,11 @@ class TermPlacer:
         return before[: words[-1]] if last.casefold() in self._determiners else before
 
     def _search(self, drafts: Sequence[Draft], *, n_best: int, is_scored: bool) -> None:
-        """Go on from the prefixes of `drafts`; the best hypotheses do so with another word.
+        """Search again from the prefixes of `drafts`.
 
-        Where the best goes on with letters, or with words that were replaced, such as in "hound|s
-        dog runs", it is searched for again from "hound runs". Others that do come last.
+        The best hypothesis must not continue with letters of the same word, or with the replaced
+        words. If it does, as in "hound|s dog runs", the search is repeated from "hound runs". Other
+        hypotheses that do so come last.
         """
         num_hyps = n_best if n_best == 1 else max(n_best, self._engine.config.beam_size)
 
@@ -225,7 +227,7 @@ class TermPlacer:
         search(again)
 
     def _num_skipped(self, draft: Draft, hyp: Hyp) -> int:
-        """How many ids after the prefix are letters, or words of the end of what was replaced."""
+        """How many ids after the prefix continue the term's word or repeat the replaced words."""
         rest = draft.rest(hyp)
         old = draft.replaced
         num = self._end_of_word(rest, 0)
@@ -233,13 +235,13 @@ class TermPlacer:
         for word in words:
             tail = list(old[word:])
             while not (self._begins_word[tail[-1]] or self._continues_word[tail[-1]]):
-                tail.pop()  # a mark
+                tail.pop()  # a punctuation mark
             if list(rest[num : num + len(tail)]) == tail:
                 return self._end_of_word(rest, num + len(tail))
         return num
 
     def _end_of_word(self, ids: Ids, place: int) -> int:
-        """The first place from `place` where no word goes on."""
+        """The first index from `place` on that does not continue a word."""
         while place < len(ids) and self._continues_word[ids[place]]:
             place += 1
         return place
@@ -247,7 +249,7 @@ class TermPlacer:
 
 @lru_cache(maxsize=4)
 def _word_marks(tokenizer: Tokenizer) -> tuple[list[bool], list[bool]]:
-    """Whether each id begins a word, and whether it continues one; marks do neither."""
+    """Whether each id begins a word, and whether it continues one; punctuation does neither."""
     begins: list[bool] = []
     continues: list[bool] = []
     for i, entry in enumerate(tokenizer.entries):
@@ -258,9 +260,9 @@ def _word_marks(tokenizer: Tokenizer) -> tuple[list[bool], list[bool]]:
 
 
 def _reach(place: int, words: Iterable[int], attended: Sequence[int], others: set[int]) -> int:
-    """The last of `words`, away from `place`, of which each attends to one of `others`.
+    """The farthest of `words` from `place` that can be reached through words attending to `others`.
 
-    A word between two of them may attend to something else. What is attended leaves `others`.
+    One word in between may attend to something else. Attended words are removed from `others`.
     """
     for word in words:
         if attended[word] in others and abs(word - place) <= 2:

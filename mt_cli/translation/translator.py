@@ -1,7 +1,7 @@
-"""`Translator`: lines in, lines out. It holds model, tokenizers and options, and calls the steps.
+"""`Translator`: lines in, translations out; all commands and validation during training use it.
 
-read → split → encode (reading) → search (searcher) → place terms (term_placer) → decode → put back
-(writing) → judge (result). The commands, and validation while training, all translate through it.
+Its steps: read → split → encode (reading) → search (searcher) → place terms (term_placer) → decode
+→ put back (writing) → judge (result).
 """
 
 import os
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from mt_cli.model.model import TranslationModel
 
 RERANKED_TOGETHER = 128
-"""Lines searched before their candidates are reranked; it bounds memory."""
+"""Number of lines to search before their candidates are reranked; limits memory."""
 OnProgress = Callable[[int], None]
-"""Called now and then with the number of lines that were searched since the last call."""
+"""Called from time to time with the number of lines finished since the last call."""
 
 
 class Translator:
-    """Translates sentences with a trained model, or several together, for one thread at a time.
+    """Translates sentences with a trained model or an ensemble; not thread-safe.
 
-    As a context manager, it gives back its threads at the end of the block.
+    As a context manager, it frees its threads at the end of the block.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class Translator:
         reranker: Reranker | None = None,
         name: str = "a model",
     ) -> None:
-        """`engine` searches, terms are those of `glossary`, `reranker` orders what is found.
+        """`engine` searches, `glossary` has the required terms, `reranker` orders the results.
 
-        `name` says in the object's representation where the model is from.
+        `name` is the model's name in errors and in the object's repr.
         """
         self.engine = engine
         self.tokenizers = tokenizers
@@ -75,17 +75,17 @@ class Translator:
         threads: int = 0,
         **search: object,
     ) -> "Translator":
-        """Translator of the run folder or exported model `run`.
+        """Load a run folder or an exported model.
 
         Several runs with the same vocabulary form an ensemble; decoding settings come from the
-        first. `checkpoint` is one name for all, or a list with one for each. `backend=None` is what
-        the run was trained with. `search` are keys of `[decoding]`, such as `beam_size`; None is
-        the run's own.
+        first. `checkpoint` is one name for all runs, or a list with one name per run.
+        `backend=None` uses the backend that the run was trained with. `search` overrides keys of
+        `[decoding]`, such as `beam_size`; None keeps the run's own value.
 
         Raises:
-            UsageError: there is no such run or checkpoint, or an option is wrong; also a
-                ValueError. DataError: a file of the run is missing or altered. ResourceError: there
-                is no such device, or too little memory.
+            UsageError: a run or checkpoint does not exist, or an option is wrong; also a
+                ValueError. DataError: a file of the run is missing or altered. ResourceError: the
+                device does not exist, or there is too little memory.
         """
         folders = [run] if isinstance(run, str | PathLike) else run
         options = DecodingOptions(checkpoint, backend, device, threads, search)
@@ -93,7 +93,7 @@ class Translator:
 
     @classmethod
     def of_models(cls, models: Sequence[Run], options: DecodingOptions) -> "Translator":
-        """Translator of opened runs or an exported model; raises as `load` does."""
+        """Translator of opened runs or an opened exported model; raises as `load` does."""
         first = models[0]
         config = options.config_of(first)
         checkpoints = options.checkpoints_of(models)
@@ -124,7 +124,7 @@ class Translator:
         return translator
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle where the models are; whoever unpickles it loads them again."""
+        """Pickle the folders of the models; unpickling loads the models again."""
         if self._loaded_from is None:
             raise TypeError("only a Translator loaded from a folder can be pickled")
         return _loaded_again, self._loaded_from
@@ -145,10 +145,10 @@ class Translator:
     def translate(
         self, lines: Iterable[str], *, prefix: str = "", on_progress: OnProgress | None = None
     ) -> list[str]:
-        """The translation of each of `lines`, in order; `translation.segments` says what stays.
+        """Translate `lines`, in order; `translation.segments` defines what stays untranslated.
 
-        Each begins with `prefix`, whose last word may go on. `on_progress` is called now and then
-        with the number of lines searched since the last call.
+        Each translation begins with `prefix`, whose last word may continue. `on_progress` is called
+        from time to time with the number of lines finished since the last call.
 
         Raises:
             UsageError: a translation cannot begin with `prefix`.
@@ -172,12 +172,12 @@ class Translator:
     ) -> list[list[Translation]]:
         """The `n_best` best translations of each of `lines`, the best first.
 
-        `beam_size` is that of this call; None is the translator's own. Those that are not
-        `is_scored` have no scores. `with_words` tells how sure the model is of each
-        word, by its log-probability. `prefix` and `on_progress` are as in `translate`.
+        `beam_size` applies to this call; None uses the translator's own. Without `is_scored`,
+        there are no scores. `with_words` adds the log-probability of each word. `prefix` and
+        `on_progress` are as in `translate`.
 
         Raises:
-            UsageError: `n_best` is no number from 1, or more than the beams; or as in `translate`.
+            UsageError: `n_best` is below 1 or above the beam size; or as in `translate`.
         """
         if type(n_best) is not int or n_best < 1:
             raise UsageError(f"n_best: expected a whole number of at least 1, found {n_best!r}")
@@ -226,7 +226,7 @@ class Translator:
         is_scored: bool = True,
         on_done: OnDone | None = None,
     ) -> list[list[Hyp]]:
-        """`Engine.search` for `parts`, and again where terms of the glossary are missing."""
+        """`Engine.search` for `parts`, repeated where glossary terms are missing."""
         engine = engine or self.engine
         found = engine.search(
             [part.ids for part in parts],
@@ -244,13 +244,13 @@ class Translator:
         return placer.place(parts, found, n_best=n_best, is_scored=is_scored)
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
-        """The log-probability of each of `targets` as the translation of its source.
+        """The natural log-probability of each target as the translation of its source.
 
-        It is the natural logarithm, and minus infinity for what is impossible: a side that is too
-        long, or a translation of an empty source that is not empty.
+        It is minus infinity for an impossible pair: if one side is too long for the model, or if
+        only the source is empty.
 
         Raises:
-            UsageError: there are not as many of both.
+            UsageError: there are not as many targets as sources.
         """
         capitals = self.engine.config.capitals
         sources = [read_capitals(normalize(line), capitals) for line in self._checked(sources)]
@@ -262,10 +262,10 @@ class Translator:
 
     @property
     def model(self) -> "TranslationModel":
-        """The model whose attention is shown; of several, the first.
+        """The model whose attention is shown; the first one of an ensemble.
 
         Raises:
-            UsageError: an exported model translates, which has none.
+            UsageError: this is an exported model, which cannot show attention.
         """
         if not self.engine.models:
             raise UsageError(
@@ -277,8 +277,8 @@ class Translator:
         """`lines` as a list.
 
         Raises:
-            UsageError: they are no lines, or the translator is a forked process's copy, whose
-                threads are gone.
+            UsageError: they are not lines, or this translator was copied by a fork and has lost its
+                threads.
         """
         if os.getpid() != self._process:
             raise UsageError(
@@ -288,9 +288,9 @@ class Translator:
 
 
 def _counting_lines(lines: Sequence[Line], on_progress: OnProgress | None) -> OnDone | None:
-    """A function that takes the places of finished parts and reports finished lines.
+    """A callback that takes the indices of finished parts and reports finished lines.
 
-    A line counts with its first part, an empty one at once.
+    A line counts as finished with its first part, an empty line immediately.
     """
     if on_progress is None:
         return None

@@ -1,4 +1,4 @@
-"""The last steps of a line: decode what was found, join its parts, put back what stayed."""
+"""The last steps for a line: decode the hypotheses, join the parts, put back what stayed."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ from mt_cli.translation.result import Translation, joined
 from mt_cli.translation.segments import put_back
 
 Pair = tuple[Part, Hyp]
-"""A part, and what was found for it."""
+"""A part and its hypothesis."""
 
 
 def write_lines(
@@ -32,7 +32,7 @@ def write_lines(
     with_alignment: bool,
     with_words: bool,
 ) -> list[list[Translation]]:
-    """The `n_best` translations of each of `lines` from the `hyps` of all their parts in order."""
+    """The `n_best` translations of each line; `hyps` belong to the parts of all lines, in order."""
     of_parts = iter(hyps)
     pairs: list[Pair] = []
     is_aligned: list[bool] = []
@@ -74,9 +74,9 @@ def write_parts(
     is_aligned: Sequence[bool],
     with_words: bool = False,
 ) -> list[Translation]:
-    """The translation of each of `pairs`, with its alignment where it `is_aligned`.
+    """The translation of each of `pairs`, with an alignment where `is_aligned` is true.
 
-    Source words stand for what the target vocabulary lacks.
+    With `decoding.replace_unk`, source words replace `<unk>`.
     """
     tgt = tokenizers.tgt
     replaces = engine.config.replace_unk and isinstance(tgt, WordTokenizer)
@@ -122,9 +122,9 @@ def write_parts(
 def _without_unknown(
     part: Part, hyp: Hyp, weights: CrossAttention, tokenizers: Tokenizers
 ) -> list[str]:
-    """The marked tokens of `hyp`, with the word of `part` that each `<unk>` attends to (T, S).
+    """The tokens of `hyp`, with each `<unk>` replaced by the source word that it attends to.
 
-    It is one that the source vocabulary lacks, if there is one.
+    Source words that are unknown themselves are preferred. `weights` are (T, S).
     """
     src = tokenizers.src
     tgt = tokenizers.tgt
@@ -133,7 +133,7 @@ def _without_unknown(
     unknown = [place for place, token_id in enumerate(part.ids) if token_id == UNK_ID]
     among = unknown or list(range(len(part.ids)))
     (words,) = split_words([part.text], src.lang)
-    if len(words) != len(part.ids):  # in lower case, the words were others
+    if len(words) != len(part.ids):  # lower case had changed the word boundaries
         (words,) = split_words([normalize(part.text, lowercase=True)], src.lang)
     tokens = []
     for token_id, of_token in zip(hyp.ids, weights, strict=True):
@@ -146,9 +146,9 @@ def _without_unknown(
 def _words(
     hyp: Hyp, log_probs: Sequence[float], tokenizer: Tokenizer, marked: Sequence[str] | None
 ) -> tuple[tuple[str, float], ...]:
-    """The words of `hyp`, each with the sum of its `log_probs`; none if these are not known.
+    """The words of `hyp`, each with the sum of its `log_probs`; none without `log_probs`.
 
-    `marked` are its tokens if some of them were replaced.
+    `marked` is the list of its tokens if some were replaced.
     """
     begins: list[int] = []
     sums: list[float] = []
@@ -169,28 +169,28 @@ def _words(
 def _with_segments(
     whole: Translation, line: Line, hyps: Sequence[Hyp], tokenizers: Tokenizers
 ) -> str:
-    """The text of `whole`, which was written from `hyps`, with what stayed of `line`.
+    """The text of `whole` with the untranslated segments of `line` put back.
 
-    A segment parts the translation as it parts the source: fewest tokens attend to what is on the
-    other side.
+    A segment goes where it splits the translation as it splits the source: as few tokens as
+    possible attend across it. `hyps` are the hypotheses that `whole` was written from.
     """
     src_ids = chain.from_iterable(part.ids for part in line.parts)
     src_words = np.cumsum([tokenizers.src.begins_word(i) for i in src_ids])  # from 1
     tgt_ids = list(chain.from_iterable(hyp.ids for hyp in hyps))
     begins = [t for t, i in enumerate(tgt_ids) if t and tokenizers.tgt.begins_word(i)]
-    ends = np.array([0, *begins, len(tgt_ids)])  # of as many words, in tokens
+    ends = np.array([0, *begins, len(tgt_ids)])  # tokens in the first 0, 1, … words
     num_words = len(whole.text.split())
     num_src_words = len(line.text.split())
     is_parted = _is_parted(line)
     attended = src_words[[src for src, _ in whole.alignment]]
 
     def num_inside(begin: int, end: int) -> NDArray[np.intp]:
-        """Of the first 0, 1 … words, the tokens that attend to source words from `begin`."""
+        """Number of tokens in the first 0, 1, … words that attend to source words in this range."""
         is_inside = (attended > begin) & (attended <= end)
         return np.concatenate(([0], is_inside.cumsum()))[ends]
 
     def place_of(place: int) -> int:
-        """After how many words of the translation stands what follows `place` source words."""
+        """The number of translated words before a segment that follows `place` source words."""
         if place == 0 or place >= num_src_words:
             return min(place, 1) * num_words
         num_before = num_inside(0, place)
@@ -209,10 +209,10 @@ def _with_segments(
 def _around(
     num_inside: NDArray[np.intp], ends: NDArray[np.intp], *, default: int
 ) -> tuple[int, int]:
-    """The words, from one up to another, with most tokens of what is inside and fewest others.
+    """The span of words with the most tokens inside and the fewest others.
 
-    Both arrays count tokens of the first 0, 1 … words. It is the word at `default` if nothing is
-    inside.
+    Both arrays count tokens in the first 0, 1, … words. If no token is inside, the span is the word
+    at `default`.
     """
     if not num_inside[-1]:
         default = min(default, len(ends) - 2)
@@ -223,6 +223,6 @@ def _around(
 
 
 def _is_parted(line: Line) -> bool:
-    """Whether something stays within the words of `line`, so that its place has to be found."""
+    """Whether a segment stands between words of `line`, so that its place must be found."""
     num_words = len(line.text.split())
     return any(0 < segment.place < num_words for segment in line.segments)

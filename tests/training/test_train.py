@@ -60,7 +60,9 @@ def test_config_of_the_run_is_a_config_to_train_with(workspace: Workspace, run: 
 def test_existing_run_exits_2_and_names_the_ways_out(workspace: Workspace) -> None:
     outcome = train(workspace, Path("runs/tiny"))
     assert (outcome.code, outcome.out) == (2, b"")
-    assert re.match("error: runs/tiny already exists; .*--resume .*--overwrite .*--run ", outcome.err)
+    assert re.match(
+        "error: runs/tiny already exists; .*--resume .*--overwrite .*--run ", outcome.err
+    )
 
 
 def test_overwrite_starts_anew(workspace: Workspace, finished: Path) -> None:

@@ -228,7 +228,9 @@ def test_a_line_in_another_language_is_told_where_it_is_long_enough(
     [[german], [found]] = translator.translate_n_best(["Eine Frau lacht.", line], is_scored=False)
     assert (german.language, found.language) == (None, language)
     told = [each for each in warnings_of([german, found]) if "look like" in each]
-    assert [f"1 of 2 lines look like {language}" in each for each in told] == [True] * bool(language)
+    assert [f"1 of 2 lines look like {language}" in each for each in told] == [True] * bool(
+        language
+    )
 
 
 def test_changed_numbers_are_counted_once_with_the_first_line(translator: Translator) -> None:
