@@ -1,4 +1,4 @@
-"""The command line: flags in, one call, its result printed. One command, one file."""
+"""The command line: each command parses flags, makes one call, and prints the result."""
 
 from importlib import import_module
 

@@ -1,7 +1,6 @@
-"""The program: its commands, the one error boundary, and exit codes.
+"""The program: registering commands, the single error boundary, and exit codes.
 
-Each command's work is a function of the layers below, imported when it runs, so that `--help` loads
-neither torch nor spaCy.
+Commands import what they need when they run, so that `--help` loads neither torch nor spaCy.
 """
 
 import inspect
@@ -49,26 +48,26 @@ Exit codes:
 
 WITH = "--with"
 NUM_WORDS = {WITH: math.inf, "--train": 2, "--val": 2, "--test": 2}
-"""Words that flags take, up to the next flag."""
+"""Flags that take several words, and how many."""
 
 
 class Command(TyperCommand):
-    """A command whose options are not lost where they are given twice, and may take lists."""
+    """A command that rejects repeated options and has options with several values."""
 
     def get_help(self, ctx: Any) -> str:  # noqa: ANN401
-        """The help, without the braces and Python's types that Typer gives to arguments."""
+        """The help, without the braces and Python types that Typer adds to arguments."""
         text = re.sub(r"\{([A-Z .\[\]]+)\}(?:\.\.\.)?", r"\1", super().get_help(ctx))
         return re.sub(r"(?<=[A-Z.\]]) <[^>|]*>(?=\s)", lambda found: " " * len(found[0]), text)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
-        """Take the words of the command line; `--with a b` stands for `--with a --with b`.
+        """Parse the command line; `--with a b` stands for `--with a --with b`.
 
         Raises:
-            UsageError: an option that takes one value is given twice; a switch may be.
+            UsageError: an option with one value is given twice; switches may be repeated.
         """
         words: list[str] = []
         flag = ""
-        num_left = 0.0  # words that still belong to it
+        num_left = 0.0  # words that still belong to the flag
         for word in args:
             if word.startswith("-"):
                 flag, equals, _ = word.partition("=")
@@ -87,21 +86,21 @@ class Command(TyperCommand):
 
 
 class Program(TyperGroup):
-    """The program, or a group of its commands; wrong use is reported like any other error.
+    """The program, or a group of commands; usage errors are reported like any other error.
 
-    Without a command, its help comes on stderr.
+    Without a command, it prints the help to stderr.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
-        """Take the words of the command line."""
+        """Parse the command line."""
         if args in ([], ["--"]):
             print_stderr(ctx.get_help())
             raise typer.Exit(UsageError.exit_code)
         return super().parse_args(ctx, args)
 
     def main(self, *args: Any, **extra: Any) -> Never:  # noqa: ANN401
-        """Run the command line and leave the process."""
-        extra["standalone_mode"] = False  # or Typer would tell errors in its own way
+        """Run the command line and exit the process."""
+        extra["standalone_mode"] = False  # otherwise Typer reports errors in its own format
         try:
             code = super().main(*args, **extra)
         except TyperException as error:
@@ -111,7 +110,7 @@ class Program(TyperGroup):
             print_stderr(f"error: {message[:1].lower()}{message[1:]}; see {where} --help")
             raise SystemExit(UsageError.exit_code) from None
         except SystemExit as leaving:
-            if isinstance(leaving.__context__, BrokenPipeError):  # where Typer would leave with 1
+            if isinstance(leaving.__context__, BrokenPipeError):  # Typer would exit with 1
                 raise leaving.__context__ from None
             raise
         raise SystemExit(code if isinstance(code, int) else 0)
@@ -152,10 +151,10 @@ def command(
     rare_flags: FlagTable = MappingProxyType({}),
     settings: str = "SECTION.KEY=VALUE",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a function a command of `group`, with its parameters as flags; `examples` end its help.
+    """Register a function as a command of `group`, with its parameters as flags.
 
-    What it takes as `settings` are `--set`, and the `flags` and the hidden `rare_flags` that stand
-    for keys of the config. What it takes as `as_json` is `--json`.
+    `examples` go to the end of the help. A parameter `settings` gets `--set`, plus `flags` and the
+    hidden `rare_flags`, which stand for keys of the config. A parameter `as_json` gets `--json`.
     """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
@@ -177,7 +176,7 @@ def command(
 
         def run(**given: Any) -> None:  # noqa: ANN401
             set_up_logging(is_quiet=given.pop("quiet"), is_verbose=given.pop("verbose"))
-            with _error_boundary():  # here, because Typer would report Ctrl-C in its own way
+            with _error_boundary():  # inside Typer, which would handle Ctrl-C itself
                 if "settings" in own:
                     given["settings"] = settings_given(given, {**flags, **rare_flags})
                 function(**given)
@@ -228,7 +227,7 @@ def _terminate(number: int, frame: FrameType | None) -> Never:
 
 @contextmanager
 def _error_boundary() -> Iterator[None]:
-    """The one error boundary: every failure in the block becomes a message and an exit code."""
+    """The single error boundary: every failure in the block becomes a message and an exit code."""
     try:
         yield
     except (TyperException, typer.Exit, SystemExit):
@@ -240,14 +239,14 @@ def _error_boundary() -> Iterator[None]:
         raise SystemExit(code) from None
 
 
-def told(error: BaseException) -> tuple[str, int]:  # noqa: PLR0911 — one return a kind
-    """What a failure is to the user, and the exit code."""
+def told(error: BaseException) -> tuple[str, int]:  # noqa: PLR0911 — one return per kind
+    """The message for the user, and the exit code."""
     match error:
         case BrokenPipeError():
             silence_stdout()
             return "", 128 + 13  # SIGPIPE, which Windows does not have
         case KeyboardInterrupt():
-            # On a terminal, what stands there does not end in a line end.
+            # On a terminal, the cursor may be in the middle of a line.
             return "\ninterrupted" if is_terminal(
                 sys.stderr
             ) else "interrupted", 128 + signal.SIGINT

@@ -79,9 +79,9 @@ def new(
 ) -> None:
     """Write a config that suits a corpus.
 
-    Vocabulary, model and training are sized to the pairs. Missing splits are cut off the training
-    pairs, into files beside the config. Without files the config is for the bundled sample. Prints
-    the new file's path, or the config itself where no file is written.
+    Vocabulary, model and training are sized to the pairs. Missing splits are split off the training
+    pairs, into files next to the config. Without files, the config is for the bundled sample.
+    Prints the new file's path, or the config itself if no file is written.
     """
     from mt_cli.new_config import named_as, new_config
 
@@ -109,7 +109,7 @@ def _splits(
     test: list[Path] | None,
     columns: str | None,
 ) -> dict[str, FilesConfig]:
-    """The files of each split that the flags name."""
+    """The files of each split given by the flags."""
     from mt_cli.data.text_files import named_kind
 
     sides: dict[str, tuple[Files, Files]] = {}
@@ -153,7 +153,7 @@ def _side(path: Path) -> Files:
 
 
 def _parse_columns(text: str | None) -> tuple[int | str | None, int | str | None]:
-    """The columns of both sides that `text`, such as `1,2` or `de,en`, names."""
+    """Parse the columns of both sides, such as `1,2` or `de,en`."""
     if text is None:
         return None, None
     columns: list[int | str] = []
@@ -166,7 +166,7 @@ def _parse_columns(text: str | None) -> tuple[int | str | None, int | str | None
 
 @command(group, "config show sample", "config show runs/sample --set decoding.beam_size=5")
 def show(config: ConfigPath, settings: list[str], as_json: bool) -> None:
-    """Print every key with its value, defaults too, as TOML."""
+    """Print all keys and values, including defaults, as TOML."""
     loaded = load_config(config, settings)
     text = dump_config(loaded).rstrip("\n")
     print_result(text.encode(), loaded.model_dump(mode="json"), as_json=as_json)
@@ -174,7 +174,7 @@ def show(config: ConfigPath, settings: list[str], as_json: bool) -> None:
 
 @command(group, "config diff multi30k multi30k-tiny")
 def diff(one: ConfigPath, other: ConfigPath, as_json: bool) -> None:
-    """Print the keys that two configs set to different values."""
+    """Print the keys in which two configs differ."""
     found = differences(load_config(one), load_config(other))
     if as_json or found:
         lines = []

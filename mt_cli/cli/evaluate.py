@@ -155,8 +155,8 @@ def compare(
 ) -> None:
     """Test whether one system is better than another, and show where.
 
-    Prints the p-values of each metric and the sentences that changed most. With --with, several
-    trainings of each are compared: means, standard deviations, and a test over the trainings.
+    Prints p-values for each metric, and the sentences that changed most. --with compares several
+    trainings of each system: means, standard deviations, and a test over the trainings.
     """
     if others and examples is not None:
         raise UsageError("--examples does not work with --with; leave one of them out")
@@ -216,7 +216,7 @@ def _systems_table(comparison: "Comparison") -> Table:
 
 
 def _groups_table(comparison: "GroupComparison") -> Table:
-    """A row for the trainings of each of the two systems."""
+    """A row for each of the two groups of trainings."""
     n = len(comparison.baseline)
     baseline = [Score(test.baseline.mean, test.baseline.deviation) for test in comparison.tests]
     system = []
@@ -236,7 +236,7 @@ def _groups_table(comparison: "GroupComparison") -> Table:
 
 
 def _details(comparison: "Comparison", contrast: "Contrast", *, examples: int) -> Iterator[str]:
-    """Lines about one system, with so many of the sentences that changed most."""
+    """Lines about one system, with up to `examples` of the sentences that changed most."""
     systems = f"{contrast.name} against {comparison.baseline}"
     yield f"{comparison.test_set}  {systems}: {contrast.outcome}"
     yield f"{len(contrast.changes)} of {comparison.n} translations differ"
@@ -344,7 +344,7 @@ def score(
     models = open_models(runs)
     engine = load_engine(models, options.config_of(models[0]), options)
     tokenizers = models[0].tokenizers
-    # On a terminal, the scores themselves show how far it is.
+    # On a terminal, the scores themselves show the progress.
     is_hidden = is_terminal(sys.stdout)
     with progress_shown("scoring", unit="lines", total=len(sources), is_hidden=is_hidden) as update:
         for begin in range(0, len(sources), LINES_TOGETHER):

@@ -48,8 +48,8 @@ def export(
 ) -> None:
     """Convert a model for another engine, or make a small copy.
 
-    The run and the export then translate lines of the validation split, and it prints how many are
-    the same. A copy of the same weights needs no such proof.
+    Then run and export translate lines of the validation split, and the command prints how many
+    translations are identical. A copy with the same weights is not checked.
     """
     from mt_cli.export.export import export_run
 

@@ -1,7 +1,7 @@
-"""Arguments and flags that several commands share, once each, so that they mean the same in all.
+"""Arguments and flags that several commands share.
 
-Most flags stand for a key of the config, as `--set` does: `DECODING_FLAGS` and `TRAINING_FLAGS` are
-the tables, and the help is the key's own.
+Most flags set a key of the config, like `--set`: they are in `DECODING_FLAGS` and `TRAINING_FLAGS`,
+and their help is the key's docstring.
 """
 
 import json
@@ -18,7 +18,7 @@ from mt_cli.config.load import command_line, config_name, parse_setting
 from mt_cli.config.schema import BACKENDS, Config
 from mt_cli.errors import UsageError
 
-if TYPE_CHECKING:  # torch is imported when something is translated
+if TYPE_CHECKING:  # torch is imported only when something is translated
     from mt_cli.evaluation.test_sets import EvalChoice
     from mt_cli.translation.options import DecodingOptions
 
@@ -98,19 +98,19 @@ def test_set_choice(
     return EvalChoice.of(split or (), src, ref or (), data, ",".join(noise or ()) or ())
 
 
-# Flags that stand for a key
+# Flags for keys of the config
 
 
 @dataclass(frozen=True)
 class Flag:
-    """What a flag stands for."""
+    """A flag that sets a key of the config."""
 
     key: str
-    """Of the config."""
+    """The key in the config."""
     metavar: str = ""
-    """What follows the flag."""
+    """Placeholder for the value in the help."""
     value: str | None = None
-    """Of a switch, which nothing follows: what it sets the key to."""
+    """For a switch: the value that it sets."""
     is_path: bool = False
 
 
@@ -139,7 +139,7 @@ RARE_DECODING_FLAGS = {
     "--rerank-with": Flag("decoding.rerank_with", "RUN", is_path=True),
     "--rerank-weights": Flag("decoding.rerank_weights", "LAMBDA,MU"),
 }
-"""They work, and stand in docs/commands.md; the help of a command is for what people need."""
+"""Flags that are hidden in the help, but described in docs/commands.md."""
 TRAINING_FLAGS = {
     "--init-from": Flag("training.init_from", "RUN", is_path=True),
     "--max-steps": Flag("training.max_steps", "N"),
@@ -152,7 +152,7 @@ FlagTable = Mapping[str, Flag]
 
 
 def parameters_of(table: FlagTable, *, is_hidden: bool = False) -> list[Parameter]:
-    """The flags of `table` as Typer takes them."""
+    """The flags of `table` as parameters for Typer."""
     parameters = []
     for name, flag in table.items():
         option = typer.Option(
@@ -171,19 +171,19 @@ def parameters_of(table: FlagTable, *, is_hidden: bool = False) -> list[Paramete
 
 
 def setting_parameter(metavar: str) -> Parameter:
-    """`--set`."""
+    """The parameter for `--set`."""
     option = typer.Option("--set", metavar=metavar, help="Override a key of the config.")
     annotation = Annotated[list[str] | None, option]
     return Parameter("settings", Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def settings_given(given: dict[str, object], table: FlagTable) -> list[str]:
-    """The settings of `--set` and of the flags of `table`, which are taken out of `given`.
+    """The settings from `--set` and from the flags of `table`, which are removed from `given`.
 
-    A flag counts before `--set`.
+    A flag takes precedence over `--set`.
 
     Raises:
-        UsageError: a key is set twice by `--set`, or by two switches.
+        UsageError: `--set` or two switches set the same key twice.
     """
     settings: dict[str, str] = {}
     for name, flag in table.items():
@@ -195,7 +195,7 @@ def settings_given(given: dict[str, object], table: FlagTable) -> list[str]:
             if value:
                 settings[key] = f"{key}={flag.value}"
         elif value is not None:
-            # A path stays text, whatever it looks like.
+            # Quote paths, so that one that looks like a number stays text.
             text = json.dumps(value, ensure_ascii=False) if flag.is_path else value
             settings[key] = f"{key}={text}"
     of_set: dict[str, str] = {}
@@ -216,7 +216,7 @@ def _help_of(path: str) -> str:
 
 
 def decoding_options(settings: Sequence[str], checkpoint: str) -> "DecodingOptions":
-    """How runs are decoded, by `settings` of `[decoding]` and of the flags above."""
+    """The decoding options for `settings` from `--set` and the flags above."""
     from mt_cli.translation.options import DecodingOptions
 
     search: dict[str, object] = {}
@@ -233,16 +233,16 @@ def decoding_options(settings: Sequence[str], checkpoint: str) -> "DecodingOptio
 
 
 def prepared_dir(config: Path) -> Path:
-    """Where the data of the config file `config` lie unless `--data` says otherwise."""
+    """The default folder of a config's prepared data."""
     return Path("data") / "prepared" / config_name(config)
 
 
 def prepare_command(config: Path, settings: Sequence[str], *flags: object) -> str:
-    """The command that prepares what `config` and `settings` ask for."""
+    """The command line that prepares data for `config` and `settings`."""
     of_data = [each for each in settings if each.startswith(("data.", "tokenizer."))]
     return command_line("prepare", config, *setting_flags(of_data), *flags)
 
 
 def setting_flags(settings: Sequence[str]) -> list[str]:
-    """The words that give `settings` once more."""
+    """The `--set` flags for `settings`."""
     return [word for setting in settings for word in ("--set", setting)]

@@ -1,4 +1,4 @@
-"""`mt-cli inspect`, `runs` and `plot`: what look at runs."""
+"""`mt-cli inspect`, `runs` and `plot`: commands that show runs."""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from mt_cli.cli.tables import Format, Score, Table, joint_name, print_table
 from mt_cli.errors import UsageError
 from mt_cli.machine.terminal import print_result
 
-if TYPE_CHECKING:  # torch is imported when a run is looked at
+if TYPE_CHECKING:  # torch is imported only when a command needs it
     from mt_cli.look.inspect import RunSummary
 
 SENTENCE = "Ein Mann schläft auf einer Bank."
@@ -68,7 +68,7 @@ def inspect(
     ] = "mean",
     checkpoint: Checkpoint = "best",
 ) -> None:
-    """Show a run, or a sentence inside its model."""
+    """Show facts about a run, or how its model processes a sentence."""
     if attention is None and (attention_of, layer, head) != ("cross", None, "mean"):
         raise UsageError("--attention-of, --layer and --head need --attention FILE")
     from mt_cli.runs.opening import check_is_there
@@ -127,8 +127,8 @@ def runs(
 ) -> None:
     """List all runs in a folder, with their scores.
 
-    Also their sizes, times and states, and in what their configs differ. Finished trainings that
-    differ in their seed only share a row: mean ± standard deviation. --json lists each.
+    Also shows sizes, times, states, and how their configs differ. Finished trainings that differ
+    only in their seed share a row with mean ± standard deviation; --json lists each one.
     """
     from mt_cli.look.inspect import rows_of, summarize_runs
 
@@ -184,7 +184,7 @@ def _runs_table(groups: "Sequence[Sequence[RunSummary]]") -> Table:
 
 
 def _score(values: Sequence[float | None], *, digits: int = 2) -> Score | None:
-    """The mean of those `values` that are known, and their standard deviation."""
+    """Mean and standard deviation of the `values` that are known."""
     known = [value for value in values if value is not None]
     if not known:
         return None
@@ -192,7 +192,7 @@ def _score(values: Sequence[float | None], *, digits: int = 2) -> Score | None:
 
 
 def _progress(run: "RunSummary") -> str:
-    """How far a run is that did not finish, and why it ended."""
+    """The progress of an unfinished run, and why it ended."""
     text = f"  {run.folder.name}  {run.state} at step {run.step:,} of {run.total_steps or 0:,}"
     text += f", epoch {run.epoch or 0}"
     if run.seconds_left is not None:
@@ -203,7 +203,7 @@ def _progress(run: "RunSummary") -> str:
 
 
 def _duration(seconds: float) -> str:
-    """About how long, such as `12 s`, `5 min` or `3.1 h`."""
+    """An approximate duration, such as `12 s`, `5 min` or `3.1 h`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

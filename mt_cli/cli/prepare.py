@@ -61,8 +61,8 @@ def prepare(
 ) -> None:
     """Get, clean and encode a corpus.
 
-    Downloads or finds it, filters it, learns its vocabularies, and writes encoded splits.
-    Prints the prepared folder's path; with --json, the report on the corpus too.
+    Finds or downloads the corpus, filters it, learns vocabularies, and writes encoded splits.
+    Prints the prepared folder's path; with --json, also the report on the corpus.
     """
     loaded = load_config(config, settings)
     from mt_cli.data.corpora import MadeFiles, changed_files
@@ -77,7 +77,7 @@ def prepare(
     part = None if shard is None else Shard.parse(shard)
     if append:
         part = appended_shard(folder)
-        join = not changed_files(loaded.data, part.others, since=0)  # nothing is left to prepare
+        join = not changed_files(loaded.data, part.others, since=0)  # no new files
     if join:
         if shard or sources or offline or workers:
             raise UsageError("--join does not go with --shard, --from, --offline or --workers")
@@ -93,7 +93,7 @@ def prepare(
         def made() -> MadeFiles:
             if not any(more.translate_with for more in loaded.data.more.values()):
                 return {}
-            from mt_cli.translation.back_translation import make_pairs  # which imports torch
+            from mt_cli.translation.back_translation import make_pairs  # imports torch
 
             return make_pairs(loaded, sources=sources or (), offline=offline)
 

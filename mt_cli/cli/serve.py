@@ -60,10 +60,10 @@ def serve(
     ] = None,
     checkpoint: Checkpoint = "best",
 ) -> None:
-    """Serve a page to translate on, and the API of LibreTranslate.
+    """Serve a web page for translation, and LibreTranslate's API.
 
-    Prints the address once it answers, and logs each request, but not its text. SIGTERM and Ctrl-C
-    let requests finish that have begun.
+    Prints the address once it is ready, and logs each request, but not its text. On SIGTERM and
+    Ctrl-C, running requests are finished first.
     """
     for package in ("uvicorn", "starlette", "prometheus_client", "python_multipart"):
         import_extra(package, extra="serve", needed_by="serve")
@@ -72,7 +72,7 @@ def serve(
     keys = requests.read_keys(api_keys) if api_keys else []
     reader = requests.RequestReader(char_limit=char_limit, keys=keys)
     model = api.ServedModel.of(runs or [], decoding_options(settings, checkpoint))
-    _ = model.translator  # what is wrong with the model is told before the server starts
+    _ = model.translator  # load it now, so that errors come before the server starts
     application = server.create_app(model, reader, cors_origins=cors_origin or ())
     listener = server.listening_socket(host, port)
     address = server.address_of(listener, has_keys=bool(keys))

@@ -1,4 +1,4 @@
-"""Sheets for review: what `translate -o review.csv` writes, and the tables that `-i` takes."""
+"""Spreadsheets: the review table that `translate -o review.csv` writes, and tables for `-i`."""
 
 import csv
 import io
@@ -19,27 +19,28 @@ log = logging.getLogger(__name__)
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 COLUMNS = ("source", "translation", "mean_log_prob", "doubtful_words", *WARNINGS)
-"""Of each translation; a line number and the columns of the source's table come before them."""
+"""Columns of each translation, after the line number and the other columns of the source table."""
 
 
 @dataclass(frozen=True)
 class SourceTable:
-    """A .csv or .tsv file with sources in one of its columns."""
+    """A .csv or .tsv file with the sources in one column."""
 
     path: Path
     number: int
-    """Of the column, from 1."""
+    """Number of that column, from 1."""
     has_names: bool
-    """Whether the first row that is not empty names the columns."""
+    """Whether the first non-empty row has the column names."""
     head: Sequence[str]
     """Names of the other columns."""
 
     @classmethod
     def open(cls, path: Path, column: str) -> "SourceTable":
-        """The table in `path`; `column` is a name in its first row, or a number.
+        """Open the table in `path`; `column` is a name in its first row, or a number.
 
         Raises:
-            UsageError: it is no such file. DataError: it has no such column, or is damaged.
+            UsageError: the file is not a table. DataError: the file has no such column, or is
+                damaged.
         """
         if path.suffix.lower() not in DELIMITERS:
             raise UsageError(f"{path}: --columns works only with .csv and .tsv files")
@@ -54,7 +55,7 @@ class SourceTable:
         return cls(path, number, has_names, names[: number - 1] + names[number:])
 
     def portions(self) -> Iterator[tuple[list[str], list[list[str]]]]:
-        """Sources, and the other cells of their rows; many at a time."""
+        """Portions of sources, with the other cells of their rows."""
         rows = table_rows(self.path)
         if self.has_names:
             rows = dropwhile(lambda row: not any(row[1]), rows)
@@ -80,20 +81,20 @@ class SourceTable:
 
 
 class Sheet:
-    """Rows of results, as the text of a file that a spreadsheet opens."""
+    """Formats results as rows of a .csv or .tsv file."""
 
     def __init__(self, path: Path, others: Sequence[str]) -> None:
-        """The ending of `path` says how cells are parted; `others` are the names of its columns."""
+        """The ending of `path` decides the delimiter; `others` are the source table's columns."""
         self._file = io.StringIO()
         self._writer = csv.writer(
             self._file, delimiter=DELIMITERS[path.suffix.lower()], lineterminator="\n"
         )
-        self._file.write("\ufeff")  # by which spreadsheets know UTF-8
+        self._file.write("\ufeff")  # the BOM tells spreadsheets that this is UTF-8
         self._writer.writerow(["line", *map(safe_cell, others), *COLUMNS])
         self._num_lines = 0
 
     def rows(self, found: Sequence[Sequence[Translation]], others: Sequence[Sequence[str]]) -> str:
-        """The rows of the next lines, which have further cells; the head comes first."""
+        """The rows of the next lines, with the source table's `others`; the header comes first."""
         for of_line, cells in zip(found, others, strict=True):
             self._num_lines += 1
             for each in of_line:

@@ -1,4 +1,4 @@
-"""Tables of results: as text, for a page, a paper, a spreadsheet or a program (`--format`)."""
+"""Tables of results as text, Markdown, LaTeX, CSV or JSON (`--format`)."""
 
 import csv
 import io
@@ -31,7 +31,7 @@ class Score:
     spread: float | None = None
     """Half the width of an interval, or a standard deviation."""
     p: float | None = None
-    """That of its difference from the baseline's score."""
+    """p of the difference from the baseline's score."""
     is_marked: bool = False
     digits: int = 2
 
@@ -41,40 +41,40 @@ class Score:
 
 
 Cell = str | int | Score | None
-"""None is unknown."""
+"""None means unknown."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a head."""
+    """A header and rows."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     signatures: Mapping[str, str] = field(default_factory=dict)
-    """sacreBLEU's, by metric."""
+    """sacreBLEU's signatures, by metric."""
     marks: Mapping[str, str] = field(default_factory=dict)
-    """What `±` and `*` mean here."""
+    """Meanings of `±` and `*` in this table."""
     lefts: int = 1
-    """Columns from the left that are words."""
+    """Number of left-aligned columns, from the left."""
 
     def text(self) -> str:
-        """For a terminal, at most 80 columns wide."""
+        """The table for a terminal, at most 80 columns wide."""
         return table_text(self.head, self._texts(), lefts=self.lefts)
 
     def markdown(self) -> str:
-        """A table for GitHub and most pages, and a line for each signature."""
+        """A Markdown table, followed by a line for each signature."""
         rows = [_without_bars(row) for row in self._texts()]
         notes = [f"{name}: `{signature}`" for name, signature in self.signatures.items()]
         notes += [f"{mark}: {meaning}" for mark, meaning in self.marks.items()]
         return self._tabulated(rows, "pipe") + "".join(f"\n\n{note}" for note in notes)
 
     def latex(self) -> str:
-        """A tabular for the package booktabs, under comments that hold the signatures."""
+        """A LaTeX tabular (needs booktabs), with the signatures in comments above it."""
         notes = [f"% {name}: {text}\n" for name, text in {**self.signatures, **self.marks}.items()]
         return "".join(notes) + self._tabulated(self._texts(), "latex_booktabs")
 
     def csv(self) -> str:
-        """A head and rows of plain numbers; spreads, p-values and signatures have columns."""
+        """A header and rows of plain numbers; spreads, p-values and signatures are columns."""
         head: list[str] = []
         columns: list[list[object]] = []
         for name, column in zip(self.head, zip(*self.rows, strict=True), strict=True):
@@ -109,7 +109,7 @@ def _text(cell: Cell) -> str:
 
 
 def _without_bars(row: Sequence[str]) -> list[str]:
-    """The cells of a row of a Markdown table, which bars would part."""
+    """A row's cells with `|` escaped, which would separate cells in Markdown."""
     return [cell.replace("|", r"\|") for cell in row]
 
 
@@ -120,14 +120,14 @@ def _plain(cell: Cell) -> object:
 
 
 def safe_cell(text: str) -> str:
-    """`text` in one line for a cell of a spreadsheet, which would execute it as a formula."""
+    """`text` in one line, safe for a spreadsheet cell: it is not executed as a formula."""
     text = " ".join(re.split(r"[\r\n\t]", text))
     is_formula = text.startswith(FORMULA_BEGINS) and not NUMBER.fullmatch(text)
     return f"'{text}" if is_formula else text
 
 
 def joint_name(names: Sequence[str]) -> str:
-    """All `names` as a shell spells them: `strong-seed{1,2,3}`."""
+    """All `names` in one, in shell notation: `strong-seed{1,2,3}`."""
     if len(names) == 1:
         return names[0]
     start = commonprefix(names)  # noqa: RUF071 — letters, not folders
@@ -137,7 +137,7 @@ def joint_name(names: Sequence[str]) -> str:
 def print_table(
     tables: Sequence[Table], text: str, document: object, *, form: TableFormat, as_json: bool
 ) -> None:
-    """Print `tables` in another form than text, or else what the command has to say in `text`."""
+    """Print `tables` in the chosen form; as text, print `text` instead."""
     if as_json and form not in ("text", "json"):
         raise UsageError(f"--json contradicts --format {form}; use only one of them")
     if as_json or form in ("text", "json"):

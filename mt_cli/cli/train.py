@@ -20,7 +20,7 @@ from mt_cli.config.load import RUN_CONFIG, command_line, config_name, is_run, lo
 from mt_cli.errors import DataError, PreparedDataError, StoppedError, UsageError
 from mt_cli.machine.terminal import print_result
 
-if TYPE_CHECKING:  # torch is imported when something is trained
+if TYPE_CHECKING:  # torch is imported only when something is trained
     from mt_cli.training.train import Start
 
 log = logging.getLogger(__name__)
@@ -72,11 +72,11 @@ def train(
 ) -> None:
     """Train a model on prepared data.
 
-    Its best and its last checkpoint are kept; --resume goes on from the last. --auto-resume is for
-    whatever starts the same command again after a failure, such as torchrun or SLURM. --init-from
-    starts with another run's weights, on other data (mt-cli config new --init-from writes a config
-    for that) or with fewer layers. Prints the run folder's path; with --json, how training ended
-    too.
+    Keeps the best and the last checkpoint; --resume continues from the last. --auto-resume is for
+    job systems such as torchrun or SLURM, which restart the same command after a failure.
+    --init-from starts from another run's weights, on other data (mt-cli config new --init-from
+    writes a config for that) or with fewer layers. Prints the run folder's path; with --json, also
+    how training ended.
     """
     start = _start(settings, resume=resume, auto_resume=auto_resume, overwrite=overwrite)
     if not validate and time_limit is None:
@@ -89,7 +89,7 @@ def train(
 
     own_run = config.parent if config.name == RUN_CONFIG else config
     if (resume or auto_resume) and run is None and is_run(own_run):
-        run = own_run  # the folder that was named, wherever it is
+        run = own_run  # the run folder given as CONFIG, wherever it is
         data = data or Path(open_run(run).manifest.prepared.folder)
         if not data.exists():
             raise DataError(f"{data}: no such folder, but {run} needs its data; use --data DIR")
@@ -122,7 +122,7 @@ def train(
     except StoppedError as error:
         raise StoppedError(f"{error}: {again}", signal_number=error.signal_number) from error
     if trained is None:
-        return  # of several processes, only the first reports
+        return  # with several processes, only the first one reports
     document = {"folder": trained.folder, **trained.status()}
     if document["state"] == "time_limit":
         log.info("to continue: %s", again)
@@ -133,7 +133,7 @@ def train(
 
 
 def _start(settings: Sequence[str], *, resume: bool, auto_resume: bool, overwrite: bool) -> "Start":
-    """Where training starts; flags that contradict each other are refused."""
+    """How training starts, after checking that the flags do not contradict each other."""
     if (resume or auto_resume) and overwrite:
         raise UsageError("--resume continues a run, --overwrite replaces it; use only one of them")
     if not resume:

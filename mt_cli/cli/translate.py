@@ -22,17 +22,17 @@ from mt_cli.cli.flags import (
 from mt_cli.errors import UsageError
 from mt_cli.machine.terminal import json_text, progress_shown
 
-if TYPE_CHECKING:  # torch is imported when something is translated
+if TYPE_CHECKING:  # torch is imported only when something is translated
     from mt_cli.translation.result import Translation
 
     Portion = tuple[list[str], Sequence[Sequence[str]]]
-    """Lines, and the other cells of the rows that they are from."""
+    """Lines, and the other cells of their rows."""
 
 log = logging.getLogger(__name__)
 COMPARED_LINES = 100
-"""Most lines that are compared with training."""
+"""Maximum lines that are compared with the training text."""
 SHEETS = (".csv", ".tsv")
-"""Endings of outputs that are tables."""
+"""File endings for which the output is a table."""
 
 
 @command(
@@ -98,8 +98,8 @@ def translate(
 ) -> None:
     """Translate text line by line.
 
-    One line out for each line in, in order. --n-best N writes N lines for each, or with --json one
-    object that holds all N. Without -i and --text, lines are read from stdin; Ctrl-D ends them.
+    Writes one line for each input line, in order. --n-best N writes N lines for each, or with
+    --json one object with all N. Without -i and --text, it reads lines from stdin up to Ctrl-D.
     """
     options = decoding_options(settings, checkpoint)
     if texts and sources:
@@ -143,14 +143,14 @@ def translate(
                 "translating",
                 unit="lines",
                 total=None if None in counts or table else sum(filter(None, counts)),
-                # Lines that are typed or shown show the progress themselves.
+                # Lines that are typed in or printed on a terminal show the progress themselves.
                 is_hidden=is_typed or lines_out.isatty(),
             )
         )
         has_details = as_json or sheet is not None
 
         def written() -> "Iterator[Translation]":
-            """The best translation of each line, after it has been written."""
+            """Write all translations, and yield the best one of each line."""
             for lines, cells in _told_if_unlike(read, partial(unlike_training, run=models[0])):
                 found = translator.translate_n_best(
                     lines,
@@ -169,10 +169,10 @@ def translate(
                     text = "".join(_as_text(each, with_score, with_alignment) for each in found)
                 lines_out.write(text.encode())
                 yield from (of_line[0] for of_line in found)
-            if sheet is not None:  # of an empty input, the head
+            if sheet is not None:  # for an empty input, write the header
                 lines_out.write(sheet.rows([], []).encode())
 
-        if is_typed:  # each line is told what is wrong with it
+        if is_typed:  # warn after each line
             for result in written():
                 _log_warnings(warnings_of([result]))
         else:
@@ -180,7 +180,7 @@ def translate(
 
 
 def _makes_sheet(target: str, *, is_other: bool) -> bool:
-    """Whether `target` is a table, which has its own columns in place of those of other flags."""
+    """Whether `target` is a table; tables cannot be combined with `is_other` output flags."""
     makes_sheet = Path(target).suffix.lower() in SHEETS
     if makes_sheet and is_other:
         raise UsageError(
@@ -193,7 +193,7 @@ def _makes_sheet(target: str, *, is_other: bool) -> bool:
 def _told_if_unlike(
     read: "Iterable[Portion]", unlike: "Callable[[list[str]], str | None]"
 ) -> "Iterator[Portion]":
-    """What is `read`; a warning once it is `unlike` what the model was trained on."""
+    """Pass on what is `read`, and warn once if it is `unlike` the training text."""
     latest: list[str] = []
     is_told = False
     for lines, cells in read:
@@ -205,7 +205,7 @@ def _told_if_unlike(
 
 
 def _log_warnings(warnings: "Iterable[str]") -> None:
-    """Log what is wrong with translations."""
+    """Log warnings about translations."""
     for warning in warnings:
         log.warning("%s", warning)
 

@@ -1,1 +1,1 @@
-"""The configuration: every key, and how files and overrides become one Config."""
+"""The configuration: all keys, and how files and overrides become a `Config`."""

@@ -1,4 +1,4 @@
-"""From a TOML file and `--set` to one `Config`, and back."""
+"""Load a `Config` from a TOML file and `--set`, and dump it."""
 
 import difflib
 import json
@@ -19,7 +19,7 @@ from mt_cli.errors import ConfigError
 
 
 def command_line(*words: object) -> str:
-    """A command of this program that a message advises, as a shell takes it."""
+    """A command of this program, quoted for a shell, to show in a message."""
     called = Path(sys.argv[0])
     program = "mt-cli"
     if called.name == "__main__.py":
@@ -30,7 +30,7 @@ def command_line(*words: object) -> str:
 
 
 def explain(error: ValidationError) -> Iterator[str]:
-    """One line for each thing that is wrong."""
+    """One line per error, in plain words."""
     for detail in error.errors():
         location = [str(part) for part in detail["loc"] if part != "[key]"]
         path = ".".join(location)
@@ -67,7 +67,7 @@ def _unknown_key(location: list[str]) -> str:
 
 
 def _keys_of(section: Sequence[str]) -> list[str]:
-    """Keys that the table at `section` may hold; a split's name stands for any split."""
+    """Known keys of the table at `section`; a split's name stands for any split."""
     model: type[BaseModel] = Config
     for name in section:
         annotation = model.model_fields[name].annotation if name in model.model_fields else None
@@ -78,20 +78,20 @@ def _keys_of(section: Sequence[str]) -> list[str]:
 
 
 def _as_toml(value: object) -> str:
-    """`value` as a file spells it."""
+    """`value` in TOML notation."""
     if isinstance(value, str) and value.isprintable() and "'" not in value:
         return f"'{value}'"
     if isinstance(value, float):
-        return str(value)  # JSON has words of its own for inf and nan
-    return json.dumps(value, ensure_ascii=False, default=str)  # as TOML, for all that matters here
+        return str(value)  # JSON spells inf and nan differently
+    return json.dumps(value, ensure_ascii=False, default=str)  # close enough to TOML
 
 
 RUN_CONFIG = "config.toml"
-"""The config of a run, in its folder."""
+"""File name of the config in a run folder."""
 
 
 def bundled_configs() -> dict[str, Path]:
-    """Path of each bundled config, by name, such as `sample` or `classic/page`."""
+    """Paths of the bundled configs, by name, such as `sample` or `classic/page`."""
     folder = shipped("configs")
     found = {}
     for path in sorted([*folder.glob("*.toml"), *folder.glob("classic/*.toml")]):
@@ -100,10 +100,10 @@ def bundled_configs() -> dict[str, Path]:
 
 
 def find_config(name: Path) -> Path:
-    """The file that `name` stands for: itself, a run's config, or a bundled config.
+    """Find the config file: `name` itself, the config of a run folder, or a bundled config.
 
     Raises:
-        ConfigError: there is none; the error says what there is.
+        ConfigError: there is none; the error lists the bundled configs.
     """
     bundled = bundled_configs()
     for path in (name / RUN_CONFIG, name, bundled.get(name.as_posix(), name)):
@@ -113,40 +113,40 @@ def find_config(name: Path) -> Path:
 
 
 def config_name(name: Path) -> str:
-    """The name of the prepared data and the run of the config `name`: the file's, without ending.
+    """The default name for prepared data and runs: the config file's name without its ending.
 
-    For a run's own config.toml, it is the name of the run's folder.
+    For a run's own config.toml, it is the name of the run folder.
 
     Raises:
-        ConfigError: there is no such config.
+        ConfigError: the config does not exist.
     """
     path = find_config(name)
     return path.resolve().parent.name if is_run(path.parent) else path.stem
 
 
 def is_run(folder: Path) -> bool:
-    """Whether `folder` has what a run folder has."""
+    """Whether `folder` looks like a run folder."""
     names = (RUN_CONFIG, "manifest.json")
     return all(os.path.isfile(folder / name) for name in names)  # noqa: PTH113
 
 
 def shipped(folder: str) -> Path:
-    """`folder` of what comes with the program: inside the package, or in a repository beside it."""
+    """`folder` of the bundled files: inside the installed package, or in the repository."""
     package = Path(__file__).parents[1]
     return package / folder if (package / folder).is_dir() else package.parent / folder
 
 
 MAX_CONFIG_BYTES = 1 << 20
-"""Of a config file."""
+"""Maximum size of a config file."""
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
-    """Config of the TOML file `path`, with `section.key=value` overrides laid over it.
+    """Load the config from `path`, with `section.key=value` overrides.
 
-    A name without an ending also stands for the config of that name which comes with the program.
+    `path` may also be the name of a bundled config.
 
     Raises:
-        ConfigError: there is none, or naming every wrong key and value at once.
+        ConfigError: the file does not exist, or the config is invalid; lists all errors at once.
     """
     return parse_config(read_toml(find_config(path)), overrides, origin=str(path))
 
@@ -154,7 +154,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
 def parse_config(
     tables: Mapping[str, object], overrides: Sequence[str] = (), *, origin: str = "config"
 ) -> Config:
-    """Config of parsed TOML `tables`; `origin` names them in errors."""
+    """Build the config from parsed TOML `tables`; errors call them `origin`."""
     merged = _with_overrides(tables, overrides)
     try:
         return Config.model_validate(merged)
@@ -165,13 +165,13 @@ def parse_config(
 
 
 def dump_config(config: Config, *, only_set: bool = False) -> str:
-    """The whole config, or the keys that have been set, as TOML: itself a valid config file."""
+    """The whole config, or only the keys that were set, as TOML: a valid config file."""
     tables = config.model_dump(mode="json", exclude_none=True, exclude_unset=only_set)
     return tomli_w.dumps(tables)
 
 
 def differences(one: Config, other: Config) -> dict[str, tuple[object, object]]:
-    """Both values of each key that differs, by its path; None is that of a key that one lacks."""
+    """Both values of each key that differs, by key path; None if a config lacks the key."""
     first = flat(one)
     second = flat(other)
     found = {}
@@ -182,7 +182,7 @@ def differences(one: Config, other: Config) -> dict[str, tuple[object, object]]:
 
 
 def flat(config: Config) -> dict[str, object]:
-    """The value of each key, by its path."""
+    """The value of each key, by key path."""
     return dict(_flat(config.model_dump(mode="json")))
 
 
@@ -195,17 +195,17 @@ def _flat(tables: Mapping[str, object], *, prefix: str = "") -> Iterator[tuple[s
 
 
 def read_toml(path: Path) -> dict[str, object]:
-    """The tables of the TOML file `path`.
+    """Read a TOML file.
 
     Raises:
-        ConfigError: it is no TOML.
+        ConfigError: the file is not valid TOML.
     """
     with path.open("rb") as file:
         content = file.read(MAX_CONFIG_BYTES + 1)
     if len(content) > MAX_CONFIG_BYTES or not content.strip():
         raise ConfigError(f"{path}: {len(content):,} bytes, expected a short TOML file")
     try:
-        # utf-8-sig: some editors begin a file with a byte order mark, which TOML forbids.
+        # utf-8-sig: some editors write a byte order mark, which TOML forbids.
         return tomllib.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:  # not UTF-8, or tables nested without end
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
@@ -226,10 +226,10 @@ def _with_overrides(tables: Mapping[str, object], overrides: Iterable[str]) -> d
 
 
 def parse_setting(setting: str) -> tuple[tuple[str, ...], object]:
-    """Path and value of `section.key=value`.
+    """Parse `section.key=value` into key path and value.
 
     Raises:
-        ConfigError: it is no such text.
+        ConfigError: the text has another form.
     """
     path, equals, text = setting.partition("=")
     keys = tuple(part.strip() for part in path.split("."))
@@ -237,7 +237,7 @@ def parse_setting(setting: str) -> tuple[tuple[str, ...], object]:
         raise ConfigError(f"--set {setting!r}: expected KEY=VALUE, such as decoding.beam_size=5")
     try:
         table = tomllib.loads(f"value = {text.strip()}")
-    except (ValueError, RecursionError):  # the text itself, so that shells need no inner quotes
+    except (ValueError, RecursionError):  # not TOML: plain text, so that shells need no quotes
         return keys, text.strip()
-    is_nan = table["value"] != table["value"]  # no key takes it, but it is a language's code
+    is_nan = table["value"] != table["value"]  # no key takes NaN, but "nan" is a language code
     return keys, text.strip() if is_nan or len(table) > 1 else table["value"]

@@ -1,8 +1,8 @@
-"""Corpora that others have published: which of their files, and which lines, are which split.
+"""Published corpora: which files and lines belong to which split.
 
-A row of `PINNED` is all that a corpus needs. A config names it as `data.corpus`, or one of its
-splits wherever the path of a text may stand, such as `multi30k:train`. Every file has its address
-and sha256 in pinned.sha256.
+To add a corpus, add an entry to `PINNED`. A config uses it as `data.corpus`, or one of its splits
+in place of a text's path, such as `multi30k:train`. The URLs and sha256 of all files are in
+pinned.sha256.
 """
 
 import json
@@ -15,35 +15,35 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class PinnedSplit:
-    """Lines of published files."""
+    """A split: lines of published files."""
 
     files: Mapping[str, tuple[str, ...]]
-    """By language, the names of files whose lines follow each other. `deu.txt 2` is the second
-    column of a table, below its first line; `deu-eng.zip/deu.txt 2` is that of one in an archive.
+    """By language, the names of the files, which are concatenated. `deu.txt 2` is the second column
+    of a table, without its first line; `deu-eng.zip/deu.txt 2` is that of a table in an archive.
     """
     without: tuple[str, ...] = ()
-    """Such as `tatoeba:val`, splits with which no pair of this one shares a side, apart from case
-    and final marks.
+    """Splits, such as `tatoeba:val`, that must not share a side with any pair of this one; case and
+    final marks are ignored.
     """
     every: int = 1
-    """Only every so many of the pairs that are left."""
+    """Keep only every n-th of the remaining pairs."""
     most: int | None = None
-    """At most so many of those."""
+    """Keep at most this many of those."""
     is_parallel: bool = True
-    """Whether line i of one language translates line i of the other."""
+    """Whether the lines of the languages are translations of each other."""
 
     @property
     def is_cut(self) -> bool:
-        """Whether its text has to be made, as it is none of the files as they are."""
+        """Whether its text must be extracted, because it differs from the published files."""
         return bool(self.without) or any(" " in name for name in sum(self.files.values(), ()))
 
 
 @dataclass(frozen=True)
 class PinnedCorpus:
-    """A corpus whose files are known by their sha256."""
+    """A published corpus; its files are pinned by sha256."""
 
     terms: str
-    """Whose text it is and what its licence is, in a sentence."""
+    """One sentence with the authors and the licence."""
     splits: Mapping[str, PinnedSplit]
 
 
@@ -105,22 +105,22 @@ PINNED: dict[str, PinnedCorpus] = {
 
 
 class PinnedText(NamedTuple):
-    """What stands in place of the path of a text."""
+    """A split of a pinned corpus, used in place of a text's path."""
 
     corpus: str
     split: str
     lang: str
-    """The language of the text; empty for that of the side where it stands."""
+    """The language of the text; empty for the language of its side."""
 
 
 def pinned_text(path: Path) -> PinnedText | None:
-    """What `path`, such as `multi30k:train` or `multi30k:train.en`, stands for; None for a path."""
+    """Parse `multi30k:train` or `multi30k:train.en`; None for a real path."""
     corpus, _, name = str(path).partition(":")
     split, _, lang = name.partition(".")
     return PinnedText(corpus, split, lang) if name and corpus in PINNED else None
 
 
-# What a config says of them
+# Use in a config
 
 
 def as_corpora(value: object) -> object:
@@ -136,7 +136,7 @@ def as_corpora(value: object) -> object:
 
 
 def parallel_splits(corpora: Iterable[str]) -> list[str]:
-    """The splits of all `corpora` whose sides translate each other."""
+    """The parallel splits of all `corpora`."""
     found: dict[str, None] = {}
     for name in corpora:
         splits = PINNED[name].splits
@@ -145,7 +145,7 @@ def parallel_splits(corpora: Iterable[str]) -> list[str]:
 
 
 def pinned_problems(sides: Sequence[Sequence[Path]]) -> Iterator[str]:
-    """What is wrong with the pinned texts that are named on one side or on both."""
+    """Errors in the pinned texts given for one side or both."""
     for path in dict.fromkeys(chain.from_iterable(sides)):
         text = pinned_text(path)
         if text is None:

@@ -1,6 +1,6 @@
-"""Every key of a config file: its default, its limits and what it means.
+"""All keys of a config file, with defaults, limits and meanings.
 
-A section is a frozen table that knows no other keys. Rules between keys stand in `_problems`.
+A section is a frozen model that forbids unknown keys. `_problems` checks rules between keys.
 """
 
 import json
@@ -23,13 +23,13 @@ from mt_cli.config.pinned_corpora import as_corpora, parallel_splits, pinned_pro
 
 TRAIN = "train"
 VAL = "val"
-"""The splits that every corpus has."""
+"""The two splits that every corpus has."""
 Side = Literal["src", "tgt"]
 SIDES: tuple[Side, Side] = ("src", "tgt")
 MORE = "train+"
-"""Prefix of the names of pairs that a config adds for training."""
+"""Prefix of the names of additional training pairs."""
 AUGMENT = f"{MORE}augment"
-"""The noisy copies that `[data.augment]` adds."""
+"""Name of the noisy copies from `[data.augment]`."""
 LANGUAGE_PATTERN = r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*$"
 SPLIT_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 MEANINGS = {
@@ -39,7 +39,7 @@ MEANINGS = {
 
 
 class Section(BaseModel):
-    """One table of the file: frozen, strict, and closed to unknown keys."""
+    """A table of the file: frozen, strict, without unknown keys."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -47,7 +47,7 @@ class Section(BaseModel):
         extra="forbid",
         allow_inf_nan=False,
         use_attribute_docstrings=True,
-        defer_build=True,  # no --help needs a validator
+        defer_build=True,  # --help needs no validators
     )
 
     @model_validator(mode="after")
@@ -57,7 +57,7 @@ class Section(BaseModel):
         return self
 
     def _problems(self) -> Iterator[str]:
-        """What is wrong with a combination of keys."""
+        """Errors in combinations of keys."""
         yield from ()
 
 
@@ -91,7 +91,7 @@ def _as_numbers(value: object) -> object:
 
 
 def is_utf8(path: Path) -> bool:
-    """Whether a config can hold `path`."""
+    """Whether `path` is valid UTF-8, which a config needs."""
     return str(path) == str(path).encode(errors="replace").decode()
 
 
@@ -109,7 +109,7 @@ SplitName = Annotated[str, Field(pattern=SPLIT_PATTERN)]
 Language = Annotated[str, Field(pattern=LANGUAGE_PATTERN)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
-# TOML has neither paths nor tuples, the two places where strictness gives way.
+# TOML has neither paths nor tuples, so these two are not strict.
 FilePath = Annotated[Path, Field(strict=False), AfterValidator(_check_utf8)]
 FilePaths = Annotated[
     tuple[FilePath, ...],
@@ -117,8 +117,8 @@ FilePaths = Annotated[
     BeforeValidator(_as_paths),
     PlainSerializer(_as_one_or_list, when_used="json"),
 ]
-"""A path, or a list of them. `multi30k:train` stands for a split of a pinned corpus in the side's
-language, `multi30k:train.en` for its English.
+"""A path, or a list of paths. `multi30k:train` stands for a split of a pinned corpus in the side's
+language, `multi30k:train.en` for its English text.
 """
 Corpora = Annotated[
     tuple[str, ...],
@@ -126,14 +126,14 @@ Corpora = Annotated[
     BeforeValidator(as_corpora),
     PlainSerializer(_as_one_or_list, when_used="json"),
 ]
-"""The name of a corpus, or a list of those that are pinned."""
+"""The name of a corpus, or a list of pinned corpora."""
 Column = Annotated[int | str, BeforeValidator(_check_number_or_name)]
 """A column's number, from 1, or its name."""
 Splits = Annotated[tuple[SplitName, ...], Field(strict=False)]
 Numbers = Annotated[tuple[float, float], Field(strict=False), BeforeValidator(_as_numbers)]
-"""Two numbers; a flag gives them as `0.3,0.25`."""
+"""Two numbers; `0.3,0.25` on the command line."""
 CountOrShare = Annotated[int | float, BeforeValidator(_check_count_or_share)]
-"""`400` is a number of something, `0.1` a share of all there are."""
+"""`400` is a count, `0.1` a share of the total."""
 
 
 BACKENDS = {
@@ -156,7 +156,7 @@ Backend = Annotated[
 NoiseKind = Literal[
     "lower", "capitals", "title", "accents", "typos", "punctuation", "mixed", "join", "numbers"
 ]
-"""How text differs from tidy text; `join` is several lines in one, `numbers` another number."""
+"""Kinds of noise; `join` puts several lines into one, `numbers` changes a number."""
 CapitalsReading = Literal["as_is", "lower", "title"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -172,63 +172,64 @@ ExportTarget = Literal["ctranslate2", "argos", "run"]
 Quantization = Literal[
     "none", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16"
 ]
-"""What an exported model's matrices are stored as; `none` is float32."""
+"""Number format of an exported model's matrices; `none` is float32."""
 # Upper limits that only catch typos.
 MAX_WIDTH = 1 << 20
 MAX_LAYERS = 1000
 MAX_LENGTH = 1 << 16
 MAX_COUNT = (1 << 31) - 1
 MAX_THREADS = 1 << 10
-MAX_FLOAT = 1e38  # fp32 has a little more
+MAX_FLOAT = 1e38  # fp32 goes a little higher
 
 
 class ColumnsConfig(Section):
-    """Where the two sides stand in files that have columns."""
+    """The columns of the two sides, for files with columns."""
 
     src_column: Column | None = None
-    """Where `src` stands in tables, .jsonl or .parquet files: a number from 1, a name in a table's
-    first line, or a key such as de or translation.de. Without it: column 1, or the key src.
+    """Column of `src` in tables, .jsonl or .parquet files: a number from 1, a name in a table's
+    first line, or a key such as de or translation.de. Default: column 1, or the key src.
     """
     tgt_column: Column | None = None
-    """The same for `tgt`. Without it: column 2, or the key tgt."""
+    """Column of `tgt`, as for `src`. Default: column 2, or the key tgt."""
 
 
 class FilesConfig(ColumnsConfig):
-    """Both sides of a split of the `files` corpus: files of lines, or of columns."""
+    """Both sides of a split of the `files` corpus: text files, or files with columns."""
 
     src: FilePaths
-    """Source text, one sentence a line, in a file or a list: plain, .gz, .zst or .xz.
+    """Source text, one sentence per line, in one file or a list of files: plain, .gz, .zst or .xz.
 
-    `clean/*.de.zst` stands for all files that match, sorted.
+    `clean/*.de.zst` stands for all matching files, sorted.
     """
     tgt: FilePaths
-    """Target text, line by line the translation of `src`; the same file, if it has both sides."""
+    """Target text, aligned with `src` line by line; the same file if it has both sides."""
 
     def _problems(self) -> Iterator[str]:
         yield from pinned_problems([self.src, self.tgt])
 
 
 class MorePairsConfig(ColumnsConfig):
-    """Training pairs beside the corpus's own.
+    """Additional training pairs.
 
-    They are files, or text of one side that a run translates to make the other. With text of the
-    target side, that is back-translation (Sennrich et al. 2016).
+    They come from files, or from text of one side that a run translates. With text of the target
+    side, this is back-translation (Sennrich et al. 2016).
     """
 
     src: FilePaths | None = None
-    """Source text, as in [data.files.NAME]; not set where a run makes it."""
+    """Source text, as in [data.files.NAME]; not set if a run creates it."""
     tgt: FilePaths | None = None
-    """Target text; not set where a run makes it."""
+    """Target text; not set if a run creates it."""
     translate_with: FilePath | None = None
-    """The run that makes the other side; it must translate in that direction."""
+    """The run that creates the other side; it must translate in that direction."""
     translate_by: TranslateBy = "greedy"
-    """How it searches: greedily, with a `beam` of 5, or it draws a `sample` at random."""
+    """How that run searches: `greedy`, with a `beam` of 5, or by drawing a random `sample`."""
     share: float = Field(default=1.0, gt=0, le=100)
-    """Fraction of them in each epoch: 0.5 is a different half each time, 2 is all of them twice."""
+    """Fraction of these pairs per epoch: 0.5 is a different half each time, 2 is all of them twice.
+    """
 
     @property
     def given_side(self) -> Side:
-        """The side whose text is there, where a run makes the other."""
+        """The side whose text is given, if a run creates the other."""
         return "tgt" if self.src is None else "src"
 
     def _problems(self) -> Iterator[str]:
@@ -241,18 +242,18 @@ class MorePairsConfig(ColumnsConfig):
 
 
 class FilterConfig(Section):
-    """`[data.filter]`: training pairs to leave out, by their text; other splits keep every line."""
+    """`[data.filter]`: which training pairs to skip; other splits keep every line."""
 
     duplicates: bool = False
-    """Leave out pairs that repeat an earlier pair of the same files."""
+    """Skip pairs that repeat an earlier pair of the same files."""
     copies: bool = False
-    """Leave out pairs whose two sides are the same."""
+    """Skip pairs whose two sides are identical."""
     max_ratio: float = Field(default=0.0, ge=0, le=MAX_FLOAT)
-    """Leave out pairs whose longer side has more than this many times the characters of the
-    shorter; 0 is off.
+    """Skip pairs whose longer side has more than this many times the characters of the shorter; 0
+    is off.
     """
     languages: bool = False
-    """Leave out pairs with a side that py3langid takes for another language."""
+    """Skip pairs with a side in another language, as detected by py3langid."""
 
     def _problems(self) -> Iterator[str]:
         if 0 < self.max_ratio < 1:
@@ -260,34 +261,34 @@ class FilterConfig(Section):
 
 
 class AugmentConfig(Section):
-    """`[data.augment]`: noisy copies of training pairs, as one more part of the training data."""
+    """`[data.augment]`: noisy copies of training pairs, added to the training data."""
 
     kinds: dict[NoiseKind, Share] = Field(default_factory=dict)
-    """`[data.augment.kinds]`: the share of the pairs that get a copy of each kind: `lower`,
-    `capitals` and `title` case, without `accents`, with `typos`, without `punctuation` or with odd
-    one, `mixed`, and two that change targets too: `join`, two or three neighbouring pairs as one,
-    and `numbers`, another number in digits on both sides.
+    """`[data.augment.kinds]`: the share of pairs that get a copy of each kind: `lower`, `capitals`
+    and `title` case, without `accents`, with `typos`, without or with odd `punctuation`, `mixed`,
+    and two kinds that also change the target: `join` (two or three neighbouring pairs in one) and
+    `numbers` (another number, in digits, on both sides).
     """
     parts: Splits = (TRAIN,)
-    """Which pairs are copied: `train`, and names of `[data.more]`."""
+    """Which pairs to copy: `train`, and names of `[data.more]`."""
     share: float = Field(default=1.0, gt=0, le=100)
-    """Fraction of the copies in each epoch: 0.5 is a different half each time."""
+    """Fraction of the copies per epoch: 0.5 is a different half each time."""
 
     @property
     def shares(self) -> dict[NoiseKind, float]:
-        """The kinds that are used, with their shares, in an order that no file changes."""
+        """The kinds in use with their shares, in an order that does not depend on the file."""
         return {kind: self.kinds[kind] for kind in get_args(NoiseKind) if self.kinds.get(kind)}
 
 
 class DataConfig(Section):
-    """`[data]`: which sentences, and which of them train."""
+    """`[data]`: the corpus, its splits and its languages."""
 
     corpus: Corpora = ("sample",)
     """`sample` is bundled; `multi30k`, `tatoeba` and `manythings` are downloaded; `files` are your
-    own. A list such as `["multi30k", "tatoeba"]` joins their splits by name.
+    own. A list such as `["multi30k", "tatoeba"]` joins splits of the same name.
     """
     splits: Splits = ("train", "val", "test")
-    """Splits to prepare: `train` and `val` are needed, the others are test sets."""
+    """Splits to prepare: `train` and `val` are required, the others are test sets."""
     files: dict[SplitName, FilesConfig] = Field(default_factory=dict)
     """For `corpus = "files"`: `[data.files.<split>]` tables with `src` and `tgt` paths."""
     more: dict[SplitName, MorePairsConfig] = Field(default_factory=dict)
@@ -295,7 +296,7 @@ class DataConfig(Section):
     augment: AugmentConfig = Field(default_factory=AugmentConfig)
     """Noisy copies of training pairs."""
     filter: FilterConfig = Field(default_factory=FilterConfig)
-    """Which training pairs to leave out."""
+    """Which training pairs to skip."""
     src_lang: Language = "de"
     """Language code of the source side."""
     tgt_lang: Language = "en"
@@ -303,21 +304,21 @@ class DataConfig(Section):
     lowercase: bool = False
     """Lower-case both sides, and the references when scoring."""
     max_len: int = Field(default=128, ge=1, le=MAX_LENGTH)
-    """Training pairs with more tokens on a side are left out; other splits keep every line."""
+    """Skip training pairs with more tokens on a side; other splits keep every line."""
 
     @property
     def is_files(self) -> bool:
-        """Whether every split names its files."""
+        """Whether the corpus is the user's own files."""
         return self.corpus == ("files",)
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the splits are those of pinned corpora."""
+        """Whether the corpus consists of pinned corpora."""
         return not {"sample", "files"}.intersection(self.corpus)
 
     @property
     def terms(self) -> list[str]:
-        """Whose text it is and what its licence is: a sentence for each pinned corpus."""
+        """Authors and licence of each pinned corpus, in one sentence each."""
         named: list[FilesConfig | MorePairsConfig] = list(self.files.values())
         named += self.more.values()
         paths = chain.from_iterable((*(each.src or ()), *(each.tgt or ())) for each in named)
@@ -358,20 +359,18 @@ class TokenizerConfig(Section):
     kind: TokenizerKind = "bpe"
     """`spacy` words, or SentencePiece subwords learned by `bpe` or `unigram`."""
     vocab_size: int = Field(default=8000, ge=8, le=MAX_COUNT)
-    """Most entries of a vocabulary; of subwords exactly so many, if the text has enough."""
+    """Maximum vocabulary size; for subwords the exact size, if the text has enough of them."""
     tgt_vocab_size: int | None = Field(default=None, ge=8, le=MAX_COUNT)
-    """Most entries of the target vocabulary, if it differs and `joint` is off."""
+    """Maximum size of the target vocabulary, if it differs and `joint` is off."""
     min_freq: int = Field(default=2, ge=1, le=MAX_COUNT)
-    """Words that occur fewer times become `<unk>` (`spacy` only; counted in at most 500,000
-    training pairs).
-    """
+    """Rarer words become `<unk>` (`spacy` only; counted in at most 500,000 training pairs)."""
     joint: bool = True
     """One vocabulary for both sides; `model.tie = "all"` needs it."""
     split_digits: bool = False
-    """Make every digit a subword, so that the model can copy numbers it has never seen."""
+    """Make every digit a subword, so that the model can copy unseen numbers."""
     from_run: FilePath | None = None
-    """Run whose tokenizer is used in place of a new one; `training.init_from` on other data needs
-    it.
+    """Run whose tokenizer to use instead of learning one; required for `training.init_from` on
+    other data.
     """
 
     def _problems(self) -> Iterator[str]:
@@ -383,47 +382,47 @@ class ModelConfig(Section):
     """`[model]`: the Transformer."""
 
     backend: Backend = "scratch"
-    """`torch` is nn.Transformer, `scratch` is our own. Their checkpoints run on either."""
+    """`torch` is nn.Transformer, `scratch` is our own. Checkpoints work with both."""
     d_model: int = Field(default=256, ge=2, le=MAX_WIDTH)
     """Width of every sublayer's output; even, a multiple of `num_heads`."""
     num_heads: int = Field(default=8, ge=1, le=MAX_WIDTH)
-    """Attention heads of each attention."""
+    """Heads of each attention."""
     encoder_layers: int = Field(default=3, ge=1, le=MAX_LAYERS)
-    """Layers of the encoder."""
+    """Number of encoder layers."""
     decoder_layers: int = Field(default=3, ge=1, le=MAX_LAYERS)
-    """Layers of the decoder."""
+    """Number of decoder layers."""
     d_ff: int = Field(default=1024, ge=1, le=MAX_WIDTH)
-    """Width between the two feed-forward matrices."""
+    """Width of the hidden feed-forward layer."""
     norm: Literal["pre", "post"] = "pre"
     """Layer norm before each sublayer (Xiong et al. 2020) or after its residual (Vaswani et al.
     2017).
     """
     final_norm: bool = True
-    """A layer norm at the end of the encoder and of the decoder."""
+    """Layer norm at the end of the encoder and of the decoder."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """Position encodings: fixed waves, or parameters."""
+    """Position encodings: fixed sinusoids, or learned parameters."""
     max_len: int = Field(default=256, ge=4, le=MAX_LENGTH)
-    """Longest sequence in tokens, with its `<s>` or `</s>`."""
+    """Maximum sequence length in tokens, including `<s>` or `</s>`."""
     scale_embeddings: bool = True
     """Multiply embeddings by sqrt(d_model) (Vaswani et al. 2017, 3.4)."""
     tie: Literal["none", "decoder", "all"] = "all"
-    """Shared matrices: output and target embedding (`decoder`), or also the source embedding
+    """Share the output matrix and target embedding (`decoder`), or these and the source embedding
     (`all`).
     """
     activation: Literal["relu", "gelu"] = "relu"
-    """Between the two feed-forward matrices."""
+    """Activation of the feed-forward layers."""
     dropout: Probability = 0.1
     """Dropout of embeddings and of each sublayer's output."""
     attention_dropout: Probability = 0.0
     """Dropout of attention weights."""
     activation_dropout: Probability = 0.0
-    """Between the two feed-forward matrices."""
+    """Dropout after the activation of the feed-forward layers."""
     output_bias: bool = False
     """Whether the output layer has a bias."""
 
     @property
     def longest_sentence(self) -> int:
-        """Most tokens of a sentence, which leave room for `<s>` or `</s>`."""
+        """Maximum tokens of a sentence, which leave room for `<s>` or `</s>`."""
         return self.max_len - 1
 
     def _problems(self) -> Iterator[str]:
@@ -434,103 +433,103 @@ class ModelConfig(Section):
 
 
 class TrainingConfig(Section):
-    """`[training]`: how the weights are found."""
+    """`[training]`: optimizer, schedule, batches, loss and validation."""
 
     init_from: FilePath | None = None
-    """A run whose best weights a new run starts with; its model is the same or has more layers."""
+    """Run whose best weights to start from; its model must be the same or have more layers."""
     distil_from: FilePaths | None = None
-    """Teachers for word-level knowledge distillation (Hinton et al. 2015): a run, or a list. Their
-    tokenizer has to be this one's: name one of them as `tokenizer.from_run`.
+    """Teachers for word-level knowledge distillation (Hinton et al. 2015): a run, or a list. They
+    must have the same tokenizer: set `tokenizer.from_run` to one of them.
     """
     distil_share: Share = 0.5
     """Weight of the teachers' predictions in each label; the reference has the rest."""
     max_epochs: int = Field(default=12, ge=1, le=MAX_COUNT)
-    """Passes over the training pairs, all with as many updates as the first."""
+    """Maximum passes over the training pairs; all have the same number of updates."""
     max_steps: int | None = Field(default=None, ge=1, le=MAX_COUNT)
-    """Most updates; they may end training before `max_epochs`."""
+    """Maximum number of updates; may end training before `max_epochs`."""
     tokens_per_batch: int = Field(default=4096, ge=1, le=MAX_COUNT)
-    """Largest number of tokens on one side of a batch, padding included."""
+    """Maximum tokens on each side of a batch, padding included."""
     accumulation: int = Field(default=1, ge=1, le=MAX_COUNT)
     """Batches summed into one update."""
     optimizer: OptimizerKind = "adamw"
-    """Adam (Kingma and Ba 2015), the same with decoupled weight decay (Loshchilov and Hutter 2019),
-    or Muon (Jordan et al. 2024) for the matrices of encoder and decoder, with AdamW for all else.
+    """`adam` (Kingma and Ba 2015), `adamw` with decoupled weight decay (Loshchilov and Hutter
+    2019), or `muon` (Jordan et al. 2024) for the matrices of encoder and decoder, with AdamW for
+    everything else.
     """
     weight_decay: float = Field(default=0.0, ge=0, le=MAX_FLOAT)
-    """Weight decay of matrices; vectors and embeddings have none."""
+    """Weight decay of matrices; not applied to vectors and embeddings."""
     schedule: Schedule = "cosine"
-    """After the warm-up: 1/sqrt(step) (Noam), a cosine down to zero, or level."""
+    """Learning rate after the warm-up: 1/sqrt(step) (Noam), a cosine down to zero, or constant."""
     peak_lr: float = Field(default=1e-3, gt=0, le=MAX_FLOAT)
     """Learning rate at the end of the warm-up."""
     warmup_steps: CountOrShare = 0.1
-    """Updates of linear rise; below 1, their share of all updates: 0.1 is a tenth."""
+    """Updates of linear warm-up; below 1, a share of all updates: 0.1 is a tenth."""
     label_smoothing: Probability = 0.1
     """Probability mass spread uniformly over the vocabulary (Szegedy et al. 2016)."""
     r_drop: float = Field(default=0.0, ge=0, le=MAX_FLOAT)
-    """Alpha of R-Drop (Liang et al. 2021): each batch passes twice, and both passes must agree, for
-    2 to 2.5 times the time; 0 is off.
+    """Alpha of R-Drop (Liang et al. 2021): each batch is passed twice, and differences between the
+    passes are penalized; takes 2 to 2.5 times as long; 0 is off.
     """
     clip_norm: float = Field(default=1.0, ge=0, le=MAX_FLOAT)
-    """Largest norm of an update's gradient; 0 is no limit."""
+    """Maximum norm of an update's gradient; 0 is no limit."""
     validate_every: int = Field(default=0, ge=0, le=MAX_COUNT)
-    """Updates between validations; 0 is once an epoch."""
+    """Updates between validations; 0 validates after each epoch."""
     best_by: Literal["bleu", "loss"] = "bleu"
-    """What decides which checkpoint is best, and when to stop early."""
+    """Measure on val that chooses the best checkpoint and decides on early stopping."""
     patience: int = Field(default=0, ge=0, le=MAX_COUNT)
-    """Stop after so many validations without improvement; 0 is never."""
+    """Stop after this many validations without improvement; 0 is never."""
     log_every: int = Field(default=50, ge=1, le=MAX_COUNT)
     """Updates between log lines."""
 
     def num_warmup_steps(self, total_steps: int) -> int:
-        """Updates of the warm-up in a training of `total_steps`."""
+        """Number of warm-up updates in a training of `total_steps`."""
         is_share = isinstance(self.warmup_steps, float)
         return round(self.warmup_steps * (total_steps if is_share else 1))
 
 
 class DecodingConfig(Section):
-    """`[decoding]`: how a translation is searched for."""
+    """`[decoding]`: how to search for a translation."""
 
     beam_size: int = Field(default=1, ge=1, le=MAX_LENGTH)
-    """Hypotheses kept of each sentence; 1 is greedy."""
+    """Hypotheses kept per sentence; 1 is greedy."""
     length_penalty: float = Field(default=0.0, ge=0, le=10)
-    """Alpha of Wu et al. (2016): higher values favour longer texts; 0 ranks by probability alone.
-    """
+    """Alpha of Wu et al. (2016): higher values favour longer translations; 0 is no penalty."""
     max_len_factor: float | None = Field(default=None, ge=0, le=MAX_LENGTH)
-    """A translation ends after `max_len_factor` · source tokens + `max_len_extra` tokens. Not set:
-    1.5, or more where the training pairs' targets are longer than that.
+    """A translation has at most `max_len_factor` · source tokens + `max_len_extra` tokens. Default:
+    1.5, or more if the targets of the training pairs are longer.
     """
     max_len_extra: int = Field(default=10, ge=1, le=MAX_LENGTH)
     """See `max_len_factor`."""
     no_repeat_ngram: int = Field(default=0, ge=0, le=MAX_LENGTH)
-    """Forbid sequences of so many tokens to occur twice in a translation; 0 is no limit."""
+    """Forbid repeating any sequence of this many tokens within a translation; 0 is off."""
     capitals: CapitalsReading = "lower"
-    """How a line of several words in capitals is read: `as_is`, in `lower` case, or with a capital
+    """How to read a line of several words in capitals: `as_is`, in `lower` case, or with a capital
     for each word (`title`). `evaluate --noise capitals` shows what is best for a model.
     """
     replace_unk: bool = True
-    """Copy the source word where the model writes `<unk>`. Subwords have no `<unk>`."""
+    """Replace `<unk>` with the source word that it attends to; subword models have no `<unk>`."""
     batch_size: int = Field(default=0, ge=0, le=MAX_COUNT)
-    """Sentences in a batch, grouped by length; 0 picks a size for the device."""
+    """Sentences per batch, grouped by length; 0 picks a size for the device."""
     precision: Precision = "fp32"
-    """Precision of matrix products when translating. In 16 bits, a sentence may be
-    translated differently in another batch or on another machine.
+    """Precision of matrix products when translating. In 16 bits, a translation may depend on the
+    batch and on the machine.
     """
 
     temperature: float = Field(default=0.0, ge=0, le=1e6)
-    """Above 0, translations are drawn at random; below 1, likely tokens are preferred."""
+    """Above 0, sample translations at random; values below 1 favour likely tokens."""
     top_k: int = Field(default=0, ge=0, le=MAX_COUNT)
-    """Draw only from the so many likeliest tokens (Fan et al. 2018); 0 is all."""
+    """Sample only from the k likeliest tokens (Fan et al. 2018); 0 is all."""
     top_p: Share = 1.0
-    """Draw only from the fewest tokens whose probabilities sum to this (Holtzman et al. 2020)."""
+    """Sample only from the fewest tokens whose probabilities sum to this (Holtzman et al. 2020)."""
     seed: int = Field(default=1, ge=0, lt=2**63)
-    """Seed of sampling."""
+    """Random seed for sampling."""
     glossary: FilePath | None = None
-    """File of terms and their translations: a term, a tab and its translation on each line."""
+    """File of terms and their translations: a term, a tab and its translation per line."""
     rerank_with: FilePath | None = None
-    """Run of the other direction that chooses among the beams; use many beams."""
+    """Run of the opposite direction that reranks the hypotheses; use a large beam."""
     rerank_weights: Numbers = (0.3, 0.25)
-    """Lambda and mu of log p(y|x) + lambda log p(x|y) + mu |y|: the score of Yee et al. (2019)
-    without a language model, and with a reward for each token. Tuned on Multi30k's val.
+    """Lambda and mu in log p(y|x) + lambda log p(x|y) + mu |y|: the score of Yee et al. (2019)
+    without a language model and with a reward per token. Tuned on Multi30k's val.
     """
 
     def _problems(self) -> Iterator[str]:
@@ -546,30 +545,29 @@ class RuntimeConfig(Section):
     """`[runtime]`: hardware and process settings."""
 
     device: Device = "auto"
-    """`auto` takes a CUDA GPU if there is one."""
+    """`auto` uses a CUDA GPU if there is one."""
     precision: PrecisionChoice = "auto"
-    """Precision of the layers in training, and of Muon's matrix products. `auto` is bf16 where the
-    device is fast in it (a CPU is timed when training starts), else fp16 on a GPU with matrix units
-    for it, else fp32.
+    """Precision of the layers in training, and of Muon's matrix products. `auto` is bf16 if the
+    device is fast with it (a CPU is timed when training starts), else fp16 on a GPU with matrix
+    units for it, else fp32.
     """
     graphs: GraphsChoice = "auto"
-    """`auto` replays updates as CUDA graphs on a GPU: one launch each. It needs
+    """`auto` replays updates as CUDA graphs on a GPU, with one launch per update. It needs
     `training.accumulation = 1`, one process and no `model.output_bias`; otherwise, and if a graph
     cannot be captured, updates run as usual.
     """
     threads: int = Field(default=0, ge=0, le=MAX_THREADS)
-    """CPU threads; 0 is OMP_NUM_THREADS, or all cores that the process may use."""
+    """CPU threads; 0 uses OMP_NUM_THREADS, or all cores available to the process."""
     track: TrackerName = "none"
-    """Experiment tracker that gets the curves too: `tensorboard` (files in the run folder),
-    `trackio` (on this machine) or `wandb` (Weights & Biases). Each is a package: `pip install
-    '.[trackio]'`.
+    """Experiment tracker for the curves: `tensorboard` (files in the run folder), `trackio` (on
+    this machine) or `wandb` (Weights & Biases). Each needs a package: `pip install '.[trackio]'`.
     """
     seed: int = Field(default=1, ge=0, lt=2**63)
-    """Seed of the training: weights, order of the pairs, dropout, noise."""
+    """Random seed of the training: weights, order of the pairs, dropout, noise."""
 
 
 class Config(Section):
-    """All sections. An absent key is its default."""
+    """All sections; absent keys have their defaults."""
 
     data: DataConfig = Field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)

@@ -1,1 +1,1 @@
-"""How good a run is, and what is inside."""
+"""Evaluation: scores, significance tests, and model cards."""

@@ -1,4 +1,4 @@
-"""`compare`: is one system better than another on the same sentences, and where?"""
+"""`compare`: whether one system is better than another on the same sentences, and where."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -47,47 +47,47 @@ class Change(TypedDict):
     """chrF2 of the one sentence."""
     chrf: float
     difference: float
-    """What the sentence gained, in chrF2."""
+    """System minus baseline, in chrF2."""
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """A system against the baseline."""
+    """A system compared with the baseline."""
 
     name: str
-    """As the user named it: a run folder or a file."""
+    """The run folder or file, as given by the user."""
     recipe: Recipe | None
     """None for a file."""
     outcome: Outcome
     tests: tuple[MetricTest, ...]
-    """BLEU, chrF2, TER."""
+    """For BLEU, chrF2 and TER."""
     changes: list[Change]
-    """Every sentence that is translated differently, what changed most first."""
+    """Every sentence with a different translation, the largest change first."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Systems against the first of them, on one test set; `compare --json` prints it."""
+    """Systems compared with the first one on a test set; `compare --json` prints it."""
 
     test_set: str
     n: int
-    """Sentences."""
+    """Number of sentences."""
     baseline: str
-    """As the user named it."""
+    """The run folder or file, as given by the user."""
     resamples: int
     trials: int
     systems: list[Contrast]
-    """One for each system but the first, in their order."""
+    """One for each system after the first, in order."""
 
     @property
     def groups(self) -> list[list[Contrast]]:
-        """The systems; trainings that differ in their seed only are together."""
+        """The systems, grouped: trainings that differ only in their seed are together."""
         return joined_by_seed(self.systems, [each.recipe for each in self.systems])
 
 
 @dataclass(frozen=True)
 class GroupComparison:
-    """Several trainings of one system against as many of another, on one test set."""
+    """Several trainings of a system compared with as many of the baseline, on one test set."""
 
     test_set: str
     n: int
@@ -112,13 +112,14 @@ def compare(
 def compare_systems(
     paths: Sequence[Path], options: DecodingOptions, choice: EvalChoice
 ) -> dict[str, Comparison]:
-    """Compare run folders or files of translations with the first of `paths`, by test set.
+    """Compare systems with the first of `paths`, by test set.
 
-    Runs translate. Splits are of the first run's data. Of files, runs need the sources too.
+    Systems are run folders, which translate now, or files of translations. Splits come from the
+    first run's data. If the user names test files, runs need the sources too.
 
     Raises:
-        UsageError: fewer than two systems, no such split, or files without a reference.
-        DataError: files that do not align line by line, or data that are gone.
+        UsageError: fewer than two systems, an unknown split, or files without references.
+        DataError: files do not align line by line, or the data is missing.
     """
     if len(paths) < 2:
         raise UsageError("compare needs at least two systems; the first is the baseline")
@@ -126,7 +127,7 @@ def compare_systems(
     found = {}
     for test_set, (baseline, *others), text in _translated(paths, options, choice):
         refs = test_set.refs
-        # sacreBLEU holds a number for each sentence of each resample.
+        # sacreBLEU keeps a number in memory for each sentence of each resample.
         n = len(refs[0])
         share = min(1.0, MAX_RESAMPLED / n)
         resamples = max(100, round(RESAMPLES * share))
@@ -154,7 +155,7 @@ def compare_groups(
     options: DecodingOptions,
     choice: EvalChoice,
 ) -> dict[str, GroupComparison]:
-    """Compare several trainings of a system, such as seeds, with as many of the baseline.
+    """Compare several trainings of a system (with different seeds) with as many of the baseline.
 
     Raises as `compare_systems` does.
     """
@@ -180,7 +181,7 @@ def compare_groups(
 
 
 class Text(TypedDict):
-    """What is known of the references."""
+    """Language and case of the references."""
 
     lang: str
     lowercase: bool
@@ -189,10 +190,10 @@ class Text(TypedDict):
 def _translated(
     paths: Sequence[Path], options: DecodingOptions, choice: EvalChoice
 ) -> Iterator[tuple[EvalSet, list[list[str]], Text]]:
-    """Each test set, the translations of each system in `paths`, and what the references are."""
+    """Each test set, the translations of each system in `paths`, and the kind of references."""
     systems = {}
     for path in paths:
-        if path.is_dir() or not path.exists():  # a pipe is a file of translations too
+        if path.is_dir() or not path.exists():  # a pipe also counts as a file of translations
             systems[path] = System([path], options)
     text: Text = {"lang": "", "lowercase": False}
     if systems:
@@ -216,7 +217,7 @@ def _translated(
         raise UsageError(f"a file holds translations of one split; choose it with --split: {names}")
     for test_set in test_sets:
         hyps_of = {}
-        for path in dict.fromkeys(paths):  # once each: a pipe can be read only once
+        for path in dict.fromkeys(paths):  # without duplicates: a pipe can be read only once
             if path in systems:
                 hyps_of[path] = systems[path].evaluate(test_set).hyps
             else:
@@ -232,7 +233,7 @@ def find_changes(
     *,
     lowercase: bool = False,
 ) -> list[Change]:
-    """The sentences that `hyps` and `baseline` do not share, in order."""
+    """The sentences whose translations differ between `baseline` and `hyps`, in order."""
     changed = [i for i in range(len(hyps)) if baseline[i] != hyps[i]]
     changed_refs = []
     for of_all in refs:

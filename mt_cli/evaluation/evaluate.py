@@ -1,4 +1,4 @@
-"""`evaluate`: test sets translated, scored against untouched references, and kept in the run."""
+"""`evaluate`: translate test sets, score them against untouched references, save the results."""
 
 import logging
 import time
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 SPEED = "sentences_per_s"
 LOCK_WAIT_S = 60.0
-"""Seconds that an evaluation waits for another one that is being kept in the same place."""
+"""How long to wait for another evaluation that is being saved in the same place."""
 
 
 # Scores
@@ -38,14 +38,14 @@ LOCK_WAIT_S = 60.0
 
 @dataclass(frozen=True)
 class EvalResult:
-    """How a system did on a test set."""
+    """The results of a system on a test set."""
 
     hyps: list[str]
     scores: Scores
     unk_rate: float
-    """Share of the source tokens that are `<unk>` or a single byte."""
+    """Share of source tokens that are `<unk>` or a single byte."""
     sentences_per_s: float
-    """From text to text; loading the model does not count."""
+    """From text to text, without loading the model."""
 
     def as_json(self) -> dict[str, object]:
         """The form that `evaluate --json` prints for each test set."""
@@ -59,15 +59,15 @@ class EvalResult:
 def evaluate_runs(
     run_dirs: Sequence[Path], options: DecodingOptions, choice: EvalChoice
 ) -> dict[str, EvalResult]:
-    """How the runs do on each of the chosen test sets, by name.
+    """The results of the runs (one, or an ensemble) on each chosen test set, by name.
 
-    Sources, references, translations and scores go to `eval/<split>-<decoding>/` in the first run's
-    folder, if it can be written and was named by its path; for the user's own files, a name made of
-    the file's and of a digest stands for the split.
+    Sources, references, translations and scores are saved in `eval/<split>-<decoding>/` in the
+    first run's folder, unless that is the bundled model or cannot be written. For the user's own
+    files, the file's name and a hash replace the split.
 
     Raises:
-        UsageError: no run, no such split or checkpoint, or only one of the two files.
-        DataError: the data are gone or are not those of the run; the files are not parallel.
+        UsageError: no run, an unknown split or checkpoint, or only one of the two files.
+        DataError: the data is missing or not the run's, or the files are not parallel.
     """
     if choice.ref and choice.data is not None:
         raise UsageError("--data works only with splits; leave it out with --ref")
@@ -90,23 +90,23 @@ def evaluate(
 
 
 class System:
-    """One run, or several as an ensemble, that translate test sets with one search.
+    """A run or an ensemble, with its search settings, that translates test sets.
 
-    The model is loaded when something has to be translated.
+    The model is loaded on first use.
     """
 
     def __init__(self, run_dirs: Sequence[Path], options: DecodingOptions) -> None:
         """Open the runs.
 
         Raises:
-            UsageError: no run, no such checkpoint, an option out of range, vocabularies that
-                differ, or a reranking run of the wrong direction.
+            UsageError: no run, an unknown checkpoint, an option out of range, different
+                vocabularies, or a reranking run of the wrong direction.
         """
         self._runs = open_models(run_dirs)
         self.run = self._runs[0]
-        """The first, in whose folder results are kept."""
+        """The first run; results are saved in its folder."""
         self._is_kept = self.run.folder == run_dirs[0]  # not in the bundled model's folder
-        # By name from here on: what `best` means may change while this runs.
+        # Resolve `best` now: it may point to another checkpoint later.
         names = options.checkpoints_of(self._runs)
         self._options = replace(options, checkpoint=names)
         config = options.config_of(self.run)
@@ -136,23 +136,23 @@ class System:
         if set([wanted] if isinstance(wanted, str) else wanted) != {"best"}:
             facts["checkpoint"] = names
         self._made_by = made_by
-        """Whose translations they are, because a run that goes on makes others later."""
+        """Checkpoint, weights and search of these translations: a later checkpoint has others."""
         self.decoding = search_name(config, facts)
-        """How translations are searched for, and by whom, as the folders in `eval/` are named."""
+        """The name of models and search in the folder names in `eval/`."""
 
     @cached_property
     def translator(self) -> Translator:
-        """The loaded model, or models, with the reranker that chooses among their translations."""
+        """The loaded model or ensemble, with its reranker if any."""
         return Translator.of_models(self._runs, self._options)
 
     def test_sets(self, choice: EvalChoice) -> list[EvalSet]:
         """The user's files, or the chosen splits of the run's data; by default every test split.
 
-        Noisy variants follow each, if they are chosen.
+        Each test set is followed by its noisy variants, if any are chosen.
 
         Raises:
-            UsageError: no such split, or not the files that are needed.
-            DataError: the data are gone or are not those of the run.
+            UsageError: a split is unknown, or a required file is not given.
+            DataError: the data is missing or not the run's.
         """
         data = self.run.config.data
         files = choice.files(needs_sources=True)
@@ -194,11 +194,11 @@ class System:
         return names
 
     def evaluate(self, test_set: EvalSet) -> EvalResult:
-        """Translate `test_set`, score the translations, and keep both in the run if possible.
+        """Translate `test_set`, score the translations, and save both in the run if possible.
 
-        What looks wrong with the translations is logged as a warning.
+        Suspicious translations are logged as warnings.
         """
-        translator = self.translator  # loading the models does not count
+        translator = self.translator  # load the models before the clock starts
         began_at = time.perf_counter()
         label = f"translating {test_set.name}"
         total = len(test_set.sources)
@@ -228,7 +228,7 @@ class System:
             )
         return result
 
-    # Keeping
+    # Saving
 
     def _keep(self, test_set: EvalSet, result: EvalResult) -> None:
         kept_as = test_set.kept_as
@@ -253,13 +253,13 @@ class System:
 
 
 def unk_rate(lines: Sequence[str], tokenizers: Tokenizers) -> float:
-    """Share of the tokens of the source `lines` that the vocabulary lacks, or that spell bytes."""
+    """Share of tokens of the source `lines` that are unknown to the vocabulary or single bytes."""
     unknown = set(tokenizers.src.unknown_ids)
     ids = list(chain.from_iterable(tokenizers.encode(lines, "src")))
     return sum(each in unknown for each in ids) / max(1, len(ids))
 
 
 def _member(run: Run, checkpoint: str) -> dict[str, str]:
-    """A model that translates, or chooses, together with the run's own."""
+    """Facts about another model in the ensemble, or the reranking model."""
     name = run.folder.resolve().name
     return {"run": name, "checkpoint": checkpoint, "sha256": run.weights_sha256(checkpoint)}

@@ -1,4 +1,4 @@
-"""Evaluations that are kept in a run folder, and what they say about a checkpoint."""
+"""Saved evaluations in a run folder, and the scores of a checkpoint in them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from mt_cli.runs.run import SCORES, Run
 
 METRIC_KEYS = ("bleu", "chrf", "ter")
 WEIGHTS = "weights"
-"""Key of scores: sha256 of the weights. A validation has it if they were rounded since."""
+"""Key in a scores file: sha256 of the weights. A validation has it if they were rounded since."""
 SPLIT = "split"
-"""Key of scores of the run's own data: the split. Scores of other texts stay out of the card."""
+"""Key in a scores file of the run's own data: the split. The card only shows these scores."""
 SYSTEM_KEYS = {"with", "reranked_by"}
-"""Keys of the scores of an ensemble, or of translations that another model chose."""
+"""Keys in the scores file of an ensemble or of reranked translations."""
 
 
 def write_evaluation(
@@ -30,9 +30,9 @@ def write_evaluation(
     hyps: Sequence[str],
     record: Mapping[str, object],
 ) -> None:
-    """Fill the new `folder` with the texts, line by line, and `record` as its scores.json.
+    """Write the texts, line by line, and `record` as scores.json to the new `folder`.
 
-    Further references are ref2.txt, ref3.txt …
+    Further references go to ref2.txt, ref3.txt …
     """
     texts = {"src.txt": sources, "ref.txt": refs[0], "hyp.txt": hyps}
     texts |= {f"ref{number}.txt": more for number, more in enumerate(refs[1:], 2)}
@@ -46,25 +46,25 @@ def write_evaluation(
 
 @dataclass(frozen=True)
 class KeptScore:
-    """One score of a split's translations."""
+    """One saved score of a split's translations."""
 
     evaluation: str
-    """Name of its folder."""
+    """Name of the evaluation's folder."""
     split: str
     n: int
-    """Sentences."""
+    """Number of sentences."""
     metric: str
-    """A key, such as `bleu`."""
+    """Key of the metric, such as `bleu`."""
     name: str
-    """sacreBLEU's, such as `BLEU`."""
+    """sacreBLEU's name, such as `BLEU`."""
     score: float
     signature: str
     search: str
-    """Such as `beam_size 5, length_penalty 1.8`."""
+    """Search settings, such as `beam_size 5, length_penalty 1.8`."""
 
 
 def kept_scores(run: Run, *, checkpoint: str | None) -> list[KeptScore]:
-    """Every score of a split's translations by `checkpoint` alone, with its present weights.
+    """All saved scores of splits translated by `checkpoint` alone, with its current weights.
 
     Raises:
         DataError: a file is damaged.
@@ -94,9 +94,9 @@ def kept_scores(run: Run, *, checkpoint: str | None) -> list[KeptScore]:
 
 
 def validation_of(run: Run, checkpoint: str | None) -> Mapping[str, object]:
-    """The record of the validation at which `checkpoint` was saved; empty where there is none.
+    """The record of the validation at which `checkpoint` was saved; empty if there is none.
 
-    That of other weights, which were rounded for a copy of the run, does not count.
+    It is also empty if the weights have changed since, by rounding for a copy of the run.
     """
     if checkpoint is None:
         return {}

@@ -1,4 +1,4 @@
-"""The model card: a README that a run gets when it is trained or evaluated."""
+"""The model card: a run's README.md, written after training and evaluation."""
 
 import json
 import logging
@@ -22,9 +22,9 @@ MARK = "mt-cli writes this when the run is trained or evaluated; without this li
 
 
 def write_card(run: Run) -> None:
-    """Describe `run` in its README.md, unless somebody has put one of their own there.
+    """Write the README.md of `run`, unless a user has replaced it.
 
-    A failure is only a warning: training or evaluating must not fail for it.
+    A failure is only logged as a warning; training and evaluation must not fail because of it.
     """
     path = run.folder / "README.md"
     try:
@@ -35,11 +35,11 @@ def write_card(run: Run) -> None:
 
 
 def card(run: Run) -> str:
-    """The text, in Markdown: what is known about the best checkpoint, for readers."""
+    """The model card of the best checkpoint, in Markdown."""
     checkpoint = run.best_checkpoint
     kept = kept_scores(run, checkpoint=checkpoint)
     data = run.config.data
-    # The licence is known only for the bundled sample, where no other run has a part in it.
+    # The licence is only known for runs trained on nothing but the bundled sample.
     learnt_alone = run.manifest.init_from is None and not run.manifest.distil_from
     is_sample = data.corpus == ("sample",) and not data.more and learnt_alone
     return render_markdown(
@@ -60,7 +60,7 @@ def card(run: Run) -> str:
 
 
 def render_markdown(template: Traversable, **values: object) -> str:
-    """The Markdown that the file `template` makes of `values`."""
+    """Render the Markdown file `template` with `values`."""
     environment = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     environment.filters["json"] = json.dumps
     environment.filters["code"] = lambda text: f"`{text}`".replace("|", r"\|")

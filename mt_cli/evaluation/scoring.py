@@ -1,4 +1,4 @@
-"""BLEU, chrF2 and TER by sacreBLEU, with their signatures."""
+"""BLEU, chrF2 and TER from sacreBLEU, with their signatures."""
 
 import json
 import re
@@ -17,11 +17,11 @@ from mt_cli.text.language import CHINESE, base_language, unspaced_script
 from mt_cli.text.normalize import is_tokenized
 
 RESAMPLES = 1000
-"""Of the bootstrap: sacreBLEU's own number."""
+"""Number of bootstrap resamples: sacreBLEU's default."""
 MAX_RESAMPLED = 10_000
-"""Sentences; sacreBLEU's bootstrap holds all resamples in memory, 0.7 GB for chrF2 of so many."""
+"""Maximum sentences for a bootstrap: sacreBLEU keeps all resamples in memory, 0.7 GB for chrF2."""
 ENOUGH_LINES = 1000
-"""References whose script is that of all."""
+"""Number of references that are enough to find their script."""
 MetricName = Literal["BLEU", "chrF2", "TER"]
 METRIC_NAMES: tuple[MetricName, ...] = ("BLEU", "chrF2", "TER")
 
@@ -32,15 +32,15 @@ class Score:
 
     name: str
     score: float
-    """0 to 100; TER has no upper end, and less of it is better."""
+    """0 to 100; TER has no upper limit, and lower is better."""
     signature: str
     details: dict[str, object]
     """sacreBLEU's own JSON keys."""
     half_width: float | None = None
-    """Of its 95 % bootstrap interval."""
+    """Half the width of the 95 % bootstrap interval."""
     interval: str | None = None
-    """Its 95 % bootstrap interval (Koehn 2004), where that was asked for, as `sacrebleu
-    --confidence` prints it, and its signature with the seed.
+    """The 95 % bootstrap interval (Koehn 2004), if requested, as `sacrebleu --confidence` prints
+    it, and its signature with the seed.
     """
 
     def __str__(self) -> str:
@@ -52,14 +52,14 @@ class Scores:
     """All scores of a set of translations."""
 
     metrics: Mapping[str, Score]
-    """`bleu`, `chrf` and `ter`, in the order in which they are shown."""
+    """`bleu`, `chrf` and `ter`, in display order."""
     n: int
-    """Sentences."""
+    """Number of sentences."""
     length_ratio: float
-    """Tokens of the translations over those of the references, as BLEU counts them."""
+    """Tokens of the translations divided by tokens of the references, as counted by BLEU."""
 
     def as_json(self) -> dict[str, object]:
-        """A part of what `evaluate --json` prints."""
+        """The scores as `evaluate --json` prints them."""
         details = {key: metric.details for key, metric in self.metrics.items()}
         return {**details, "n": self.n, "length_ratio": self.length_ratio}
 
@@ -67,13 +67,11 @@ class Scores:
 def score(
     hyps: Sequence[str], *refs: Sequence[str], lang: str = "", lowercase: bool = False
 ) -> Scores:
-    """Corpus scores of `hyps` against `refs`, which are in the language `lang`, with intervals.
+    """Corpus scores of `hyps` against `refs` in the language `lang`, with intervals.
 
-    Each of `refs` has a reference for each of `hyps`.
-
-    What a word is for BLEU and TER follows from `lang` and from the script of `refs`. BLEU and
-    chrF2 are cased unless `lowercase`; TER never is, which is sacreBLEU's default. More than
-    `MAX_RESAMPLED` sentences get no interval.
+    Each of `refs` has one reference for each of `hyps`. The tokenization for BLEU and TER depends
+    on `lang` and on the script of `refs`. BLEU and chrF2 are cased unless `lowercase`; TER never
+    is, which is sacreBLEU's default. There is no interval for more than `MAX_RESAMPLED` sentences.
     """
     n_bootstrap = RESAMPLES if len(hyps) <= MAX_RESAMPLED else 1
     scores = {}
@@ -89,7 +87,7 @@ def score(
 def score_bleu(
     hyps: Sequence[str], refs: Sequence[str], *, lang: str = "", lowercase: bool = False
 ) -> Score:
-    """Corpus BLEU of `hyps` against `refs`, as in `score`, and nothing slower."""
+    """Corpus BLEU of `hyps` against `refs`, as in `score`, without the slower metrics."""
     metric = make_metrics(bleu_tokenizer(refs, lang), lowercase)[0]
     return _describe(metric, _corpus_score(metric, hyps, [refs], n_bootstrap=1))
 
@@ -97,15 +95,15 @@ def score_bleu(
 def sentence_chrf(
     hyps: Sequence[str], refs: Sequence[Sequence[str]], *, lowercase: bool = False
 ) -> list[float]:
-    """chrF2 of each of `hyps` by itself; each of `refs` has a reference for each."""
+    """Sentence-level chrF2 of `hyps`; each of `refs` has one reference for each of them."""
     metric = make_metrics("13a", lowercase)[1]
     pairs = zip(hyps, zip(*refs, strict=True), strict=True)
     return [float(metric.sentence_score(hyp, list(of_hyp)).score) for hyp, of_hyp in pairs]
 
 
 def make_metrics(tokenizer: str, lowercase: bool) -> tuple[Metric, Metric, Metric]:
-    """BLEU, by words that `tokenizer` finds, chrF2 and TER as all scores here are made."""
-    # `symptoms` does the warning about tokens in place of sacreBLEU.
+    """BLEU with `tokenizer`, chrF2 and TER, configured as for all scores here."""
+    # `symptoms` warns about tokenized text instead of sacreBLEU.
     bleu = BLEU(lowercase=lowercase, tokenize=tokenizer, force=True)
     has_no_spaces = tokenizer != "13a"
     ter = TER(normalized=has_no_spaces, asian_support=has_no_spaces)
@@ -113,11 +111,11 @@ def make_metrics(tokenizer: str, lowercase: bool) -> tuple[Metric, Metric, Metri
 
 
 def bleu_tokenizer(refs: Sequence[str], lang: str = "") -> str:
-    """What sacreBLEU splits `refs` with, as in its signature; `lang` is their language if known.
+    """The name of sacreBLEU's tokenizer for `refs`; `lang` is their language if known.
 
-    Its own choice for a language: zh, ja-mecab, ko-mecab, else 13a. Where a package for that is
-    missing (sacrebleu[ja], sacrebleu[ko]), and in other scripts without spaces between words:
-    characters.
+    This is sacreBLEU's choice for the language: zh, ja-mecab, ko-mecab, else 13a. If a package for
+    it is missing (sacrebleu[ja], sacrebleu[ko]), and for other scripts without spaces between
+    words, it is char.
     """
     language = base_language(lang)
     if language in CHINESE:
@@ -146,14 +144,14 @@ def _corpus_score(
             list(hyps), list(map(list, refs)), n_bootstrap=n_bootstrap
         )
     except TypeError:
-        # sacreBLEU 2.6.0 cannot average resamples of which one scores 0: then there is no interval.
+        # sacreBLEU 2.6.0 cannot average resamples if one scores 0; then there is no interval.
         metric.n_bootstrap = None
         result = metric.corpus_score(list(hyps), list(map(list, refs)))
     return result
 
 
 def _describe(metric: Metric, result: MetricScore) -> Score:
-    """`result`, which `metric` has just computed, as a record of ours."""
+    """Convert `result`, which `metric` has just computed, to a `Score`."""
     signature = metric.get_signature()
     with_resamples = signature.format()
     signature.update("bs", None)
@@ -174,15 +172,15 @@ def _describe(metric: Metric, result: MetricScore) -> Score:
 
 
 NORMAL_TOKENIZED = 0.1
-"""Normal share of lines that look tokenized."""
+"""Share of lines that may look tokenized without a warning."""
 NORMAL_LOOPS = 0.02
-"""Normal share of translations that repeat themselves."""
+"""Share of translations that may repeat themselves without a warning."""
 LOOP = re.compile(r"\b(\w+)(?: \1\b){3}|\b(\w+(?: \w+){1,3})(?: \2\b){2}")
-"""A word four times in a row, or two to four words three times. "Very, very, very" is none."""
+"""A word four times in a row, or two to four words three times; not "very, very, very"."""
 
 
 def symptoms(hyps: Sequence[str], refs: Sequence[str]) -> list[str]:
-    """A sentence for each thing that looks wrong with `hyps` or `refs`."""
+    """Warnings about suspicious `hyps` or `refs`."""
     found = []
     tokenized = _lines_that(is_tokenized, hyps)
     tokenized_refs = _lines_that(is_tokenized, refs)
@@ -208,10 +206,10 @@ def symptoms(hyps: Sequence[str], refs: Sequence[str]) -> list[str]:
 
 
 def _lines_that(has_symptom: Callable[[str], bool], lines: Sequence[str]) -> list[int]:
-    """Numbers, from 1, of the lines that have a symptom."""
+    """Line numbers, from 1, of the lines with a symptom."""
     return [number for number, line in enumerate(lines, start=1) if has_symptom(line)]
 
 
 def is_looping(line: str) -> bool:
-    """Whether one to four words are said again and again, whatever marks stand between them."""
+    """Whether one to four words are repeated again and again, ignoring punctuation."""
     return LOOP.search(" ".join(re.findall(r"\w+", line.casefold()))) is not None

@@ -1,4 +1,4 @@
-"""Tests of significance: paired over sentences, and by permutation over trainings."""
+"""Significance tests: paired over sentences, and by permutation over trainings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ from mt_cli.evaluation.scoring import (
 )
 
 TRIALS = 10_000
-"""Of the approximate randomization: sacreBLEU's own number."""
+"""Trials of the approximate randomization: sacreBLEU's default."""
 SEED = 12345
-"""Of the approximate randomization: sacreBLEU's own."""
+"""Seed of the approximate randomization: sacreBLEU's default."""
 ROUNDING = 1e-9
-"""Differences this close are equal."""
+"""Differences this close count as equal."""
 ALPHA = 0.05
-"""A difference is shown if chance makes one as large less often than this."""
+"""Significance level."""
 Outcome = Literal["better", "worse", "unclear", "identical"]
 
 
@@ -40,34 +40,34 @@ class Estimate:
 
     @classmethod
     def of(cls, result: Result) -> "Estimate":
-        """What sacreBLEU found."""
+        """Convert sacreBLEU's result."""
         return cls(float(result.score), float(result.mean or 0), float(result.ci or 0))
 
 
 @dataclass(frozen=True)
 class MetricTest:
-    """A system against the baseline, by one metric."""
+    """The tests of a system against the baseline by one metric."""
 
     metric: MetricName
     baseline: Estimate
     system: Estimate
     difference: float
-    """The system's score less the baseline's."""
+    """System minus baseline."""
     bootstrap_p: float | None
-    """By paired bootstrap (Koehn 2004); None where the scores are equal."""
+    """p of the paired bootstrap (Koehn 2004); None if the scores are equal."""
     randomization_p: float | None
-    """By paired randomization (Riezler and Maxwell 2005); none as above."""
+    """p of paired randomization (Riezler and Maxwell 2005); None if the scores are equal."""
     bootstrap_signature: str
     randomization_signature: str
 
     @property
     def outcome(self) -> Literal["better", "worse"]:
-        """Which score the system has; less TER is better."""
+        """Whether the system's score is better or worse; for TER, lower is better."""
         return "better" if (self.difference < 0) == (self.metric == "TER") else "worse"
 
     @property
     def is_significant(self) -> bool:
-        """Whether the randomization test shows a difference."""
+        """Whether the difference is significant by the randomization test."""
         return self.randomization_p is not None and self.randomization_p < ALPHA
 
 
@@ -78,27 +78,27 @@ class Spread:
     scores: list[float]
     mean: float
     deviation: float
-    """Their standard deviation, of a sample."""
+    """Sample standard deviation."""
 
 
 @dataclass(frozen=True)
 class GroupTest:
-    """Several trainings of a system against as many of the baseline, by one metric."""
+    """The tests of several trainings of a system against as many of the baseline, by one metric."""
 
     metric: MetricName
     baseline: Spread
     system: Spread
     difference: float
-    """Of the means."""
+    """Difference of the means."""
     seeds_p: float
-    """How often the runs, dealt into two groups at random, differ as much: a permutation test."""
+    """p of a permutation test: how often runs, split into two random groups, differ as much."""
     sentences_p: float
-    """By paired randomization of the sentences, of all runs at once."""
+    """p of paired randomization of the sentences, in all runs at once."""
     signature: str
 
     @property
     def is_significant(self) -> bool:
-        """Whether the test of the sentences shows a difference."""
+        """Whether the difference is significant by the test of the sentences."""
         return bool(self.sentences_p < ALPHA)
 
 
@@ -112,12 +112,13 @@ def paired_tests(
     resamples: int = RESAMPLES,
     trials: int = TRIALS,
 ) -> list[tuple[MetricTest, ...]]:
-    """BLEU, chrF2 and TER of each of `systems` against `baseline`; `lang` is as in `score`.
+    """Test each of `systems` against `baseline` by BLEU, chrF2 and TER; `lang` is as in `score`.
 
-    Each of `refs` has a reference for each line.
+    Each of `refs` has one reference per line.
 
-    The bootstrap is sacreBLEU's. Its randomization leaves out differences that are as large as the
-    one that was found, and so makes too much of few sentences; `Randomization` is ours.
+    The bootstrap is sacreBLEU's. Its randomization does not count differences that are exactly as
+    large as the observed one, and so overstates significance on few sentences; hence
+    `Randomization`.
     """
     named: list[tuple[str, Sequence[str]]] = [("0", baseline)]
     named += [(str(i), hyps) for i, hyps in enumerate(systems, 1)]
@@ -134,7 +135,7 @@ def paired_tests(
             before = Estimate.of(results[name][0])
             after = Estimate.of(results[name][number])
             randomization = Randomization(metrics[name], [baseline], [hyps], refs)
-            has_difference = before.score != after.score  # otherwise nothing is left to test
+            has_difference = before.score != after.score  # otherwise there is nothing to test
             of_system.append(
                 MetricTest(
                     metric=name,
@@ -159,10 +160,10 @@ def _metrics(refs: Sequence[Sequence[str]], lang: str, lowercase: bool) -> dict[
 class Randomization:
     """Paired randomization (Riezler and Maxwell 2005) of one or several runs of two systems.
 
-    If the systems do not differ, each sentence's translations might as well be swapped between
-    them, all runs' at once. How often is the difference of the mean scores then as large as the one
-    that was found? Where few sentences differ, all ways to swap are counted, otherwise a sample.
-    Letters: R runs, L lines, S sufficient statistics, W ways to swap.
+    If the systems do not differ, a sentence's translations can be swapped between them, in all runs
+    at once. p is how often the difference of the mean scores is then at least as large as the
+    observed one. If few sentences differ, all ways to swap are tried, otherwise a sample. Letters:
+    R runs, L lines, S sufficient statistics.
     """
 
     def __init__(
@@ -172,20 +173,20 @@ class Randomization:
         system: Sequence[Sequence[str]],
         refs: Sequence[Sequence[str]],
     ) -> None:
-        """`baseline` and `system` have the translations of as many runs each."""
+        """`baseline` and `system` have the translations of the same number of runs."""
         self._metric = metric
         before = _statistics(metric, baseline, refs)  # (R, L, S)
         after = _statistics(metric, system, refs)
         differs = (before != after).any(axis=(0, 2))  # (L,)
         self.num_differing = int(differs.sum())
-        """Lines whose statistics differ."""
+        """Number of lines whose statistics differ."""
         self._before = before[:, differs]
         self._after = after[:, differs]
-        self._same = before[:, ~differs].sum(1)  # (R, S): of all other lines
+        self._same = before[:, ~differs].sum(1)  # (R, S): sums over all other lines
         self._found = abs(self._difference(np.zeros(self.num_differing, bool)))
 
     def p(self, *, trials: int) -> float:
-        """The share of the ways to swap in which the difference is at least as large."""
+        """The share of ways to swap with a difference at least as large as the observed one."""
         is_exact = self._is_exact(trials)
         if is_exact:
             ways = np.arange(2**self.num_differing)[:, None] >> np.arange(self.num_differing) & 1
@@ -194,11 +195,11 @@ class Randomization:
             ways = rng.integers(2, size=(trials, self.num_differing))
         differences = [abs(self._difference(way)) for way in ways.astype(bool)]
         num_as_large = sum(each >= self._found - ROUNDING for each in differences)
-        # A sample is taken to hold the difference that was found, too.
+        # The observed difference counts as part of the sample.
         return num_as_large / len(ways) if is_exact else (num_as_large + 1) / (trials + 1)
 
     def signature(self, *, trials: int) -> str:
-        """SacreBLEU's signature of the metric, with how the ways to swap were chosen."""
+        """SacreBLEU's signature of the metric, with the number of trials or `exact`."""
         signature = self._metric.get_signature()
         signature.update("ar", "exact" if self._is_exact(trials) else trials)
         signature.update("seed", SEED)
@@ -208,7 +209,7 @@ class Randomization:
         return 2**self.num_differing <= trials
 
     def _difference(self, is_swapped: NDArray[np.bool_]) -> float:
-        """The system's mean score less the baseline's, after lines are swapped as `is_swapped`."""
+        """System minus baseline mean score, with the lines of `is_swapped` swapped."""
         chosen = is_swapped[:, None]
         before = self._same + np.where(chosen, self._after, self._before).sum(1)  # (R, S)
         after = self._same + np.where(chosen, self._before, self._after).sum(1)
@@ -238,7 +239,7 @@ def group_tests(
     lowercase: bool = False,
     trials: int = TRIALS,
 ) -> tuple[GroupTest, ...]:
-    """BLEU, chrF2 and TER of the translations of several runs against those of as many others."""
+    """Test several runs of a system against as many of the baseline, by BLEU, chrF2 and TER."""
     tests = []
     for name, metric in _metrics(refs, lang, lowercase).items():
         scores = [
@@ -267,9 +268,9 @@ def _spread(scores: list[float]) -> Spread:
 
 
 def permutation_p(one: Sequence[float], other: Sequence[float]) -> float:
-    """How often the means differ as much when all scores are dealt into two such groups.
+    """Exact permutation test (Fisher 1935) on the difference of the means; returns p.
 
-    An exact permutation test (Fisher 1935).
+    p is how often the means differ as much when all scores are split into two such groups.
     """
     scores = [*one, *other]
     found = abs(mean(one) - mean(other))
@@ -284,6 +285,6 @@ def permutation_p(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def outcome_of(tests: Sequence[MetricTest]) -> Outcome:
-    """What the `tests` of a system show, by BLEU."""
+    """The outcome of a system's `tests`, decided by BLEU."""
     bleu = tests[0]
     return bleu.outcome if bleu.is_significant else "unclear"

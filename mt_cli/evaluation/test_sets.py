@@ -1,4 +1,4 @@
-"""Test sets: splits of a run's data, or files of the user's own."""
+"""Test sets: splits of a run's data, or the user's own files."""
 
 import re
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from mt_cli.machine.files import MANIFEST, sha256_bytes
 from mt_cli.text.normalize import decode_line
 
 MAX_STEM = 50
-"""Bytes of a file's name in the name of a folder, which has 255 at most."""
+"""Maximum bytes of a file's name that go into a folder's name, which may have 255."""
 
 
 @dataclass(frozen=True)
@@ -24,20 +24,20 @@ class EvalSet:
     """Sources and their references."""
 
     name: str
-    """A split's, or `files`."""
+    """The split's name, or `files`."""
     sources: list[str]
     """Empty if only translations are scored."""
     refs: list[list[str]]
-    """One reference for each source, or several: each list has as many lines as `sources`."""
+    """One or several lists of references, each with a line per source."""
     kept_as: str
-    """How the name of its folder in `eval/` begins; the name of the search follows."""
+    """First part of its folder's name in `eval/`; the name of the search follows."""
     data: DataConfig | None = None
-    """The data whose split it is; none of files that the user named."""
+    """The data that the split belongs to; None for the user's files."""
     noise: NoiseKind | None = None
-    """The noise in `sources`."""
+    """The kind of noise in `sources`, if any."""
 
     def noisy(self, kind: NoiseKind, data: DataConfig) -> "EvalSet":
-        """The test set with noise of this kind in its sources, which are in `data`'s languages."""
+        """The test set with noise of this kind in its sources; `data` gives the languages."""
         refs = []
         for of_all in self.refs:
             sources, with_noise = noisy_test_set(
@@ -56,7 +56,7 @@ class EvalSet:
 
 @dataclass(frozen=True)
 class EvalChoice:
-    """Which test sets: splits of the run's data (by default every test split), or files."""
+    """The choice of test sets: splits of the run's data (default: every test split), or files."""
 
     splits: Sequence[str] = ()
     src: Path | None = None
@@ -64,7 +64,7 @@ class EvalChoice:
     data: Path | None = None
     """The prepared folder, if it has moved."""
     noise: Sequence[NoiseKind] = ()
-    """Each test set is also translated with noise of these kinds in its sources."""
+    """Kinds of noise with which each test set is evaluated as well."""
 
     @classmethod
     def of(
@@ -75,7 +75,7 @@ class EvalChoice:
         data: str | PathLike[str] | None,
         noise: str | Sequence[str] = (),
     ) -> "EvalChoice":
-        """The choice that these arguments, which may be strings, make."""
+        """The choice for these arguments, which may be strings."""
         return cls(
             splits=[splits] if isinstance(splits, str) else splits,
             src=None if src is None else Path(src),
@@ -96,7 +96,7 @@ class EvalChoice:
         """The test set in the user's files; None if splits are chosen.
 
         Raises:
-            UsageError: a file is missing beside the other one. DataError: they are empty or not
+            UsageError: only one of the two files is given. DataError: the files are empty or not
                 parallel.
         """
         if not self.ref:
@@ -130,10 +130,10 @@ class EvalChoice:
 
 
 def _check_references(path: Path, lines: Sequence[str], *, of_several: bool) -> None:
-    """Refuse references that would make scores wrong without a word."""
+    """Reject references that would silently give wrong scores."""
     if not lines:
         raise DataError(f"{path}: the file is empty; there is nothing to score")
-    if of_several and "" in lines:  # TER averages its length, and so rises
+    if of_several and "" in lines:  # an empty reference lowers TER's mean length, so TER rises
         raise DataError(
             f"{path}: line {lines.index('') + 1} is empty; with several --ref, fill every line"
         )
@@ -145,7 +145,7 @@ def _check_references(path: Path, lines: Sequence[str], *, of_several: bool) -> 
 
 
 def parse_noise(names: Sequence[str]) -> tuple[NoiseKind, ...]:
-    """The kinds of noise that are named; `all` names every one.
+    """The kinds of noise in `names`; `all` stands for every kind.
 
     Raises:
         UsageError: a name is unknown.
@@ -160,7 +160,7 @@ def parse_noise(names: Sequence[str]) -> tuple[NoiseKind, ...]:
 
 
 def pinned_splits(data: DataConfig, names: Sequence[str], folder: Path | None) -> list[EvalSet]:
-    """Splits of a pinned corpus, if its own files are in `folder` or where `prepare` puts them."""
+    """Splits of a pinned corpus from its original files, in `folder` or the download cache."""
     if not data.is_pinned:
         return []
     wanted = data.model_copy(update={"splits": names, "more": {}})

@@ -1,7 +1,7 @@
-"""Checkpoints: weights and training state, written as a whole and checked before use.
+"""Checkpoints: weights and training state, written atomically and verified before use.
 
 step-00001200/model.safetensors   weights, tied ones once
-              state.safetensors   what resuming needs beside them: the optimizer's state
+              state.safetensors   the optimizer's state, needed to resume
               state.json          progress and score
               manifest.json       sha256 of the three
 """
@@ -32,32 +32,32 @@ from mt_cli.machine.files import (
 )
 from mt_cli.model.numpy_model import FloatArray, Weights
 
-if TYPE_CHECKING:  # not everybody who reads weights needs torch
+if TYPE_CHECKING:  # reading weights must not import torch
     from torch import Tensor
 
 MODEL, STATE, PROGRESS = "model.safetensors", "state.safetensors", "state.json"
 MAX_NUMBERS = 4
-"""In a checkpoint's file, for each parameter of its model: an optimizer keeps two."""
+"""Maximum numbers in a checkpoint's file per parameter of the model: an optimizer keeps two."""
 MAX_BYTES_BESIDE = 1 << 26
-"""Of what else a file may hold: its header, sums of the meter."""
+"""Maximum size of everything else in a file, such as its header."""
 DTYPES: Mapping[str, type[np.generic]] = {
     "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16,
     "I64": np.int64, "I32": np.int32, "U8": np.uint8, "BOOL": np.bool_,
 }  # fmt: skip
-"""NumPy's types for those of safetensors; it has no bf16, which is the upper half of an fp32."""
+"""NumPy dtypes for those of safetensors; NumPy has no bf16, which is the upper half of an fp32."""
 Shapes = Mapping[str, tuple[int, ...]]
 Count = Annotated[int, Field(ge=0, lt=1 << 53, strict=True)]
 
 
 @dataclass(frozen=True)
 class CheckpointState:
-    """Where training stood."""
+    """The progress of training at a checkpoint."""
 
     step: Count
     best_score: float | None = None
     """Score of the best checkpoint so far; higher is better."""
     best_nll: float | None = None
-    """Its loss on val, by which equal scores are told apart."""
+    """The loss of that checkpoint on val, which breaks ties."""
     best_step: Count | None = None
     validations_without_gain: Count = 0
     elapsed_s: Annotated[float, Field(ge=0, strict=True)] = 0.0
@@ -76,13 +76,13 @@ def save_checkpoint(
     state: CheckpointState,
     tensors: "Mapping[str, Tensor] | None" = None,
 ) -> None:
-    """Write a checkpoint to `folder`, which appears under its name only when complete.
+    """Write a checkpoint to `folder`, which appears only once complete.
 
-    `tensors` are what resuming needs beside the weights; without them, training cannot go on from
-    it.
+    `tensors` are the state besides the weights; without them, training cannot resume from this
+    checkpoint.
 
     Raises:
-        OSError: it cannot be written; nothing that was there before is lost.
+        OSError: writing failed; existing files are untouched.
     """
     with built_beside(folder) as partial:
         if tensors is not None:
@@ -93,22 +93,22 @@ def save_checkpoint(
 
 
 def read_weights(folder: Path, shapes: Shapes) -> "dict[str, Tensor]":
-    """The checkpoint's weights, as tensors; see `read_arrays`."""
+    """Read the checkpoint's weights as tensors; see `read_arrays`."""
     return tensors_of(read_arrays(folder, shapes))
 
 
 def tensors_of(weights: Weights) -> "dict[str, Tensor]":
-    """Tensors in fp32 with the numbers of `weights`."""
+    """Convert `weights` to fp32 tensors."""
     import torch
 
     return {name: torch.from_numpy(array.astype(np.float32)) for name, array in weights.items()}
 
 
 def read_arrays(folder: Path, shapes: Shapes) -> dict[str, FloatArray]:
-    """The checkpoint's weights, by parameter name; the model has parameters of `shapes`.
+    """Read the checkpoint's weights by parameter name; the model has parameters of `shapes`.
 
     Raises:
-        DataError: a file is missing or altered, belongs to another model, or holds NaN or infinity.
+        DataError: a file is missing, altered, from another model, or contains NaN or infinity.
     """
     weights = _read_arrays(folder, MODEL, shapes)
     for name in sorted(shapes.keys() | weights.keys()):
@@ -120,10 +120,10 @@ def read_arrays(folder: Path, shapes: Shapes) -> dict[str, FloatArray]:
 
 
 def read_training_tensors(folder: Path, shapes: Shapes) -> "dict[str, Tensor]":
-    """What resuming needs besides the weights, of a model whose parameters have `shapes`.
+    """Read the state besides the weights that resuming needs; the model has `shapes`.
 
     Raises:
-        DataError: it is altered or missing; a run that was exported does not have it.
+        DataError: the file is altered or missing; exported runs do not have it.
     """
     import torch
 
@@ -134,10 +134,10 @@ def read_training_tensors(folder: Path, shapes: Shapes) -> "dict[str, Tensor]":
 
 
 def read_state(folder: Path) -> CheckpointState:
-    """Where training stood when the checkpoint was written.
+    """Read the progress of training at the checkpoint.
 
     Raises:
-        DataError: it is altered or missing.
+        DataError: the file is altered or missing.
     """
     path = folder / PROGRESS
     _check(folder, PROGRESS)
@@ -145,10 +145,10 @@ def read_state(folder: Path) -> CheckpointState:
 
 
 def weights_sha256(folder: Path) -> str:
-    """sha256 of the checkpoint's weights; the file is checked.
+    """sha256 of the checkpoint's weights, after verifying the file.
 
     Raises:
-        DataError: it is missing or altered.
+        DataError: the file is missing or altered.
     """
     return _check(folder, MODEL)
 
@@ -161,7 +161,7 @@ def _write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
 
 
 def _read_arrays(folder: Path, name: str, shapes: Shapes) -> dict[str, NDArray[Any]]:
-    """What a checkpoint's file holds, which may be as large as the model's `shapes` allow."""
+    """Read the arrays in a checkpoint's file; the model's `shapes` limit its size."""
     path = folder / name
     num_parameters = sum(map(math.prod, shapes.values()))
     _check(folder, name)
@@ -180,7 +180,7 @@ def _read_arrays(folder: Path, name: str, shapes: Shapes) -> dict[str, NDArray[A
 
 
 def _check(folder: Path, name: str) -> str:
-    """sha256 of a checkpoint's file, which is the one that the manifest lists."""
+    """sha256 of a checkpoint's file, after comparing it with the manifest."""
     digest = _listed_hashes(folder).get(name)
     if not isinstance(digest, str):
         raise DataError(f"{folder / MANIFEST}: has no sha256 for {name}; the file is damaged")
@@ -189,6 +189,6 @@ def _check(folder: Path, name: str) -> str:
 
 
 def _listed_hashes(folder: Path) -> dict[str, object]:
-    """What the manifest lists; nothing if it is damaged."""
+    """The hashes in the manifest; empty if it is damaged."""
     listed = read_json(folder / MANIFEST).get("sha256")
     return listed if isinstance(listed, dict) else {}

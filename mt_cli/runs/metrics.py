@@ -1,4 +1,4 @@
-"""metrics.jsonl: a record for each logged update and each validation of a training."""
+"""metrics.jsonl: one record for each logged update and each validation."""
 
 import json
 import math
@@ -18,7 +18,7 @@ Record = dict[str, object]
 
 
 def read_metrics(path: Path) -> list[Record]:
-    """The records of the file `path`, but for an unfinished last line; none if there is no file.
+    """Read all records, except for an unfinished last line; empty if there is no file.
 
     Raises:
         DataError: a line is damaged.
@@ -39,13 +39,13 @@ def read_metrics(path: Path) -> list[Record]:
 
 
 def append_metrics(path: Path, record: Mapping[str, object]) -> None:
-    """Add a line to the file `path`."""
+    """Append a record to the file `path`."""
     with errors_naming(path), path.open("ab") as file:
         file.write(f"{json.dumps(record, allow_nan=False)}\n".encode())
 
 
 def truncate_metrics(path: Path, *, after_step: int) -> None:
-    """Drop the lines of later updates, which a kill lost, and an unfinished last line."""
+    """Drop records after update `after_step`, lost in a kill, and an unfinished last line."""
     kept = []
     for record in read_metrics(path):
         if number_in(record, "step", path=path) <= after_step:
@@ -54,10 +54,10 @@ def truncate_metrics(path: Path, *, after_step: int) -> None:
 
 
 def number_in(record: Mapping[str, object], key: str, *, path: Path) -> float:
-    """The number under `key` of a record of the file `path`.
+    """The number under `key` in a record of the file `path`.
 
     Raises:
-        DataError: there is none.
+        DataError: the value is missing or not a number.
     """
     value = record.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):

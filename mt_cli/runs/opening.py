@@ -1,4 +1,4 @@
-"""Opening runs and exported models by the folders that people name."""
+"""Opening runs and exported models from the folders that users name."""
 
 import json
 import logging
@@ -28,15 +28,15 @@ log = logging.getLogger(__name__)
 
 READY_MODEL = "de-en"
 TOKENIZER_KEYS = ("tokenizer.kind", "tokenizer.joint", "data.lowercase")
-"""What a tokenizer depends on, besides its size and its languages."""
+"""Keys that a tokenizer depends on, besides its size and its languages."""
 LANGUAGE_KEYS = ("data.src_lang", "data.tgt_lang")
 
 
 def open_model(folder: Path) -> Run:
-    """Open a run folder or an exported model after checking the files that every command loads.
+    """Open a run folder or an exported model, and verify the files that every command loads.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: `folder` is neither.
         DataError: a file is missing or altered.
     """
     check_is_there(folder)
@@ -52,16 +52,16 @@ def open_model(folder: Path) -> Run:
 
 
 def model_folder(folder: Path) -> Path:
-    """`folder`, or that of the bundled model, where its name stands and nothing has it."""
+    """`folder`, or the bundled model's folder if `folder` is its name and does not exist."""
     is_ready_model = str(folder) == READY_MODEL and not os.path.exists(folder)  # noqa: PTH110
     return shipped("data/models") / READY_MODEL if is_ready_model else folder
 
 
 def check_is_there(folder: Path) -> None:
-    """Make sure that `folder` looks like a model's; commands ask before they import much.
+    """Check that `folder` looks like a model; commands do this before slow imports.
 
     Raises:
-        UsageError: it does not.
+        UsageError: it does not look like one.
     """
     path = model_folder(folder) / MANIFEST
     if os.path.exists(path):  # noqa: PTH110 — text may stand here that is too long for a name
@@ -77,7 +77,7 @@ def open_run(folder: Path) -> Run:
     """Open a run folder.
 
     Raises:
-        UsageError: it is no run folder, or an exported model.
+        UsageError: `folder` is not a run folder, or is an exported model.
         DataError: a file is missing or altered.
     """
     run = open_model(folder)
@@ -86,7 +86,7 @@ def open_run(folder: Path) -> Run:
 
 
 def open_run_between(src_lang: str, tgt_lang: str, folder: Path, *, asked_by: str) -> Run:
-    """Open the run in `folder`, which has to translate from `src_lang` to `tgt_lang`.
+    """Open the run in `folder`, which must translate from `src_lang` to `tgt_lang`.
 
     The message of a `UsageError` begins with `asked_by`, a flag or a key.
     """
@@ -102,10 +102,10 @@ def open_run_between(src_lang: str, tgt_lang: str, folder: Path, *, asked_by: st
 
 
 def open_models(folders: Sequence[Path]) -> list[Run]:
-    """Open runs that work together as an ensemble, or one exported model.
+    """Open one run, several runs as an ensemble, or one exported model.
 
     Raises:
-        UsageError: none is named, one is no model, or they have several tokenizers.
+        UsageError: `folders` is empty, a folder is not a model, or the tokenizers differ.
     """
     if not folders:
         raise UsageError("no run given; name at least one")
@@ -120,10 +120,10 @@ def open_models(folders: Sequence[Path]) -> list[Run]:
 
 
 def models_named(folders: Sequence[Path]) -> Sequence[Path]:
-    """`folders`, or if there are none, the bundled model.
+    """`folders`, or the bundled model if none are given.
 
     Raises:
-        UsageError: nothing is named, but there are runs.
+        UsageError: no folder is given, although there are runs.
     """
     if folders:
         return folders
@@ -141,7 +141,7 @@ def runs_trained_on(prepared: Path, *, among: Path = Path("runs")) -> list[Path]
     """The runs in the folder `among` that were trained on the prepared data in `prepared`."""
     found = []
     for path in sorted(among.glob(f"[!.]*/{MANIFEST}")):
-        with suppress(DataError, OSError):  # other damaged runs do not matter here
+        with suppress(DataError, OSError):  # ignore other damaged runs
             manifest = parsed(RunManifest, read_file(path), path)
             if Path(manifest.prepared.folder).resolve() == prepared.resolve():
                 found.append(path.parent)
@@ -149,13 +149,13 @@ def runs_trained_on(prepared: Path, *, among: Path = Path("runs")) -> list[Path]
 
 
 def run_with_tokenizer(config: Config) -> Run | None:
-    """The run that `tokenizer.from_run` names, if any; its tokenizer has to suit `config`.
+    """Open the run of `tokenizer.from_run`, if set, and check that its tokenizer fits `config`.
 
-    Joint subwords of other languages are used, with a warning.
+    Joint subwords of other languages only give a warning.
 
     Raises:
-        ConfigError: it is of another kind, or a side's entries are of another language.
-        UsageError: there is no such run.
+        ConfigError: the tokenizer is of another kind, or a side is in another language.
+        UsageError: the run does not exist.
     """
     if config.tokenizer.from_run is None:
         return None
@@ -164,7 +164,9 @@ def run_with_tokenizer(config: Config) -> Run | None:
     keys = TOKENIZER_KEYS if is_joint else TOKENIZER_KEYS + LANGUAGE_KEYS
     changed = differences(config, run.config)
     for key in LANGUAGE_KEYS:
-        if len({base_language(str(lang)) for lang in changed.get(key, ())}) == 1:  # regions
+        if (
+            len({base_language(str(lang)) for lang in changed.get(key, ())}) == 1
+        ):  # only regions differ
             del changed[key]
     different = [
         f"{key} is {json.dumps(found)}, not {json.dumps(wanted)}"
@@ -188,13 +190,13 @@ def run_with_tokenizer(config: Config) -> Run | None:
 def open_prepared_of(
     run: Run, folder: Path | None = None, *, verify: bool = False, otherwise: str = ""
 ) -> "Prepared":
-    """The prepared data on which `run` was trained, in `folder` if they have moved.
+    """Open the prepared data that `run` was trained on, in `folder` if it has moved.
 
-    `verify` checks the training text too. `otherwise` is added to the error for missing data; it
-    tells users how to do without them.
+    `verify` also verifies the training text. `otherwise` is appended to the error for missing data
+    and tells users what else they can do.
 
     Raises:
-        DataError: the data are missing, or are not those of `run`.
+        DataError: the data is missing, or is not that of `run`.
     """
     from mt_cli.data.prepared import open_prepared
 

@@ -1,10 +1,10 @@
-"""Run folders: everything that is needed to use, move or resume a trained model.
+"""Run folders: everything needed to use, move or resume a trained model.
 
-manifest.json   format, sha256 of config and tokenizer, which prepared data, which parent
-config.toml     tokenizer/                        what every command loads
+manifest.json   format, sha256 of config and tokenizer, prepared data, parent run
+config.toml     tokenizer/                        loaded by every command
 checkpoints/    best.txt  last.txt                see `checkpoint`
 status.json  env.json  metrics.jsonl  train.log   reports on the training
-eval/           README.md                         kept evaluations, and the model card
+eval/           README.md                         saved evaluations, and the model card
 """
 
 import re
@@ -49,17 +49,17 @@ EVALUATIONS = "eval"
 SCORES = "scores.json"
 LOG = "train.log"
 FINISHED = ("finished", "early_stop")
-"""States of a training that came to its end."""
+"""States of a finished training."""
 METRICS = "metrics.jsonl"
 STATUS = "status.json"
 ENVIRONMENT = "env.json"
 EXPORTED_MODEL = "model.bin"
-"""CTranslate2's file with the weights of an exported model."""
+"""CTranslate2's file of weights in an exported model."""
 POINTERS = ("best", "last")
 CHECKPOINT_NAME = re.compile(r"step-\d{8,}")
 RESUMED = "resumed"
 AFTER_STEP = "after_step"
-"""Keys of env.json: facts that changed when training was resumed, and the last update before."""
+"""Keys of env.json: facts that changed on a resume, and the last update before it."""
 
 
 class PreparedReference(BaseModel):
@@ -70,18 +70,18 @@ class PreparedReference(BaseModel):
 
 
 class CheckpointReference(BaseModel):
-    """A checkpoint that a model was exported from, or that a run started with or learns from."""
+    """A checkpoint that a run started from, learns from, or was exported from."""
 
     folder: str
-    """Of the run that it belongs to."""
+    """Folder of its run."""
     checkpoint: str
     sha256: str
-    """Of its weights."""
+    """Hash of its weights."""
     encoder_layers: int | None = None
     decoder_layers: int | None = None
-    """Of the model that a run started with, which may have more layers than its own."""
+    """Layers of the model that a run started from, which may have more of them."""
     quantization: Quantization | None = None
-    """What matrices of an exported model are stored as; `none` is float32."""
+    """Number format of an exported model's matrices; `none` is float32."""
 
 
 class RunManifest(BaseModel):
@@ -89,31 +89,31 @@ class RunManifest(BaseModel):
 
     format: Literal[2] = 2
     sha256: Mapping[str, str]
-    """Of the files that every command loads, by relative path."""
+    """Hashes of the files that every command loads, by relative path."""
     prepared: PreparedReference
     init_from: CheckpointReference | None = None
-    """None for a run that started with random weights."""
+    """None if the run started from random weights."""
     distil_from: tuple[CheckpointReference, ...] = ()
     """The teachers whose predictions are part of the labels."""
     exported_from: CheckpointReference | None = None
-    """None for a run; otherwise the folder holds a model for CTranslate2, which only translates."""
+    """Set for an exported model (for CTranslate2, translation only); None for a run."""
     lengths: TrainingLengths = TrainingLengths()
-    """Of the pairs that the run was trained on."""
+    """Lengths in the training pairs."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a run was trained."""
+    """Identifies how a run was trained."""
 
     config: str
-    """A hash of its data, and of its config without the seed."""
+    """Hash of its data and of its config without the seed."""
     seed: int
 
 
 def joined_by_seed(items: Iterable[Item], recipes: Iterable[Recipe | None]) -> list[list[Item]]:
-    """The `items`, together where their `recipes` differ in the seed only; None is like no other.
+    """Group the `items` whose `recipes` differ only in the seed; items without one stay alone.
 
-    A copy of a run is no other seed.
+    A copy of a run does not count as another seed.
     """
     groups: dict[object, list[Item]] = {}
     times = Counter[Recipe]()
@@ -130,24 +130,24 @@ def joined_by_seed(items: Iterable[Item], recipes: Iterable[Recipe | None]) -> l
 class Run:
     """A run: checkpoints of a model, and everything that training and evaluation wrote.
 
-    Or a model that was exported from one, which translates and does nothing else.
+    It may also be an exported model, which can only translate.
     """
 
     folder: Path
     config: Config
     manifest: RunManifest
-    """The files that it lists are checked already."""
+    """The files that it lists are already verified."""
 
     @property
     def is_exported(self) -> bool:
-        """Whether it is a model for CTranslate2, without checkpoints."""
+        """Whether this is an exported model for CTranslate2, without checkpoints."""
         return self.manifest.exported_from is not None
 
     def check_is_run(self) -> None:
-        """Refuse an exported model.
+        """Reject an exported model.
 
         Raises:
-            UsageError: it is one.
+            UsageError: this is an exported model.
         """
         if self.is_exported:
             raise UsageError(
@@ -156,19 +156,19 @@ class Run:
 
     @cached_property
     def tokenizers(self) -> Tokenizers:
-        """Both sides' tokenizers, as they were when training began."""
+        """The tokenizers of both sides."""
         paths = [self.folder / name for name in self.tokenizer_hashes]
         return Tokenizers.from_files({path.name: read_file(path) for path in paths})
 
     @property
     def tokenizer_hashes(self) -> dict[str, str]:
-        """sha256 of the files of the tokenizer, by relative path."""
+        """sha256 of the tokenizer's files, by relative path."""
         hashes = self.manifest.sha256.items()
         return {name: each for name, each in hashes if name.startswith(f"{TOKENIZER_FOLDER}/")}
 
     @property
     def recipe(self) -> Recipe:
-        """That of the training."""
+        """The recipe of the training."""
         values = flat(self.config)
         seed = values.pop("runtime.seed")
         return Recipe(sha256_json([values, self.manifest.prepared.sha256]), cast("int", seed))
@@ -177,7 +177,7 @@ class Run:
 
     @cached_property
     def parameter_shapes(self) -> dict[str, Shape]:
-        """The shape of each parameter of this run's model, by name, known without its weights."""
+        """The shapes of the model's parameters, by name, without reading the weights."""
         return parameter_shapes(
             self.config.model,
             src_vocab_size=self.tokenizers.src.vocab_size,
@@ -185,7 +185,7 @@ class Run:
         )
 
     def build_model(self, *, backend: Backend | None = None, seed: int = 0) -> "TranslationModel":
-        """A fresh model of this run's shape, on `backend` or the one it was trained with."""
+        """Build an untrained model of this run, on `backend` or the one it was trained with."""
         from mt_cli.model.model import build_model
 
         changed = {} if backend is None else {"backend": backend}
@@ -195,16 +195,16 @@ class Run:
     def load_model(
         self, *, checkpoint: str = "best", backend: Backend | None = None
     ) -> "TranslationModel":
-        """The trained model of `checkpoint` (`best`, `last`, or a folder name), in eval mode."""
+        """Load the model of `checkpoint` (`best`, `last`, or a folder name), in eval mode."""
         return self.model_of(self.read_weights(checkpoint), backend=backend)
 
     def read_weights(self, checkpoint: str) -> dict[str, FloatArray]:
-        """The weights of `checkpoint` by parameter name, checked."""
+        """Read and verify the weights of `checkpoint`, by parameter name."""
         self.check_is_run()
         return read_arrays(self.checkpoint_folder(checkpoint), self.parameter_shapes)
 
     def model_of(self, weights: Weights, *, backend: Backend | None = None) -> "TranslationModel":
-        """The model with these `weights` of the run, in eval mode."""
+        """Build the model with these `weights`, in eval mode."""
         model = self.build_model(backend=backend)
         if dict(model.named_parameters()).keys() != weights.keys():
             raise UsageError(
@@ -226,7 +226,7 @@ class Run:
         """Names of the existing checkpoints, oldest first."""
         names = (path.name for path in self.folder.glob(f"{CHECKPOINTS}/*"))
         found = [name for name in names if CHECKPOINT_NAME.fullmatch(name)]
-        return sorted(found, key=lambda name: (len(name), name))  # from 10^8 on, a digit more
+        return sorted(found, key=lambda name: (len(name), name))  # steps from 10^8 are longer
 
     @property
     def best_checkpoint(self) -> str | None:
@@ -238,18 +238,18 @@ class Run:
         return self.folder / CHECKPOINTS / self.resolve_checkpoint(name)
 
     def resolve_checkpoint(self, name: str) -> str:
-        """The name of the checkpoint `name`; `best` and `last` change while training goes on.
+        """Resolve `best` or `last` to a checkpoint's name; they change during training.
 
         Raises:
-            UsageError: there is none of that name.
-            DataError: `best` points to one that is not there.
+            UsageError: the checkpoint does not exist.
+            DataError: `best` points to a missing checkpoint.
         """
         if self.manifest.exported_from is not None:
             own = self.manifest.exported_from.checkpoint
             if name in ("best", own):
                 return own
             raise UsageError(f"{self.folder}: was exported from {own}; leave out --checkpoint")
-        for _ in range(2):  # a training that goes on may just have replaced the best
+        for _ in range(2):  # a running training may just have replaced the best
             target = self.pointer(name) if name in POINTERS else name
             names = self.checkpoints
             if target in names:
@@ -267,9 +267,9 @@ class Run:
         raise UsageError(f"{self.folder}: no checkpoint '{name}'; {hint}")
 
     def pointer(self, name: str) -> str | None:
-        """Name of the checkpoint that `best` or `last` points to, if there is one.
+        """Name of the checkpoint that `best` or `last` points to, if any.
 
-        The last one is the newest: a process may have been killed before it wrote the pointer.
+        `last` is always the newest one: a kill may have come before the pointer was written.
         """
         if name == "last":
             return self.checkpoints[-1] if self.checkpoints else None
@@ -281,9 +281,9 @@ class Run:
         write_atomically(self.folder / f"{name}.txt", f"{to}\n".encode())
 
     def remove_unused_checkpoints(self, *, last: str) -> None:
-        """Delete all checkpoints but the best and the one called `last`.
+        """Delete all checkpoints except the best one and `last`.
 
-        That includes newer ones than `last`: they could not be used when training was resumed.
+        Newer ones than `last` are deleted, too: they were unusable when training was resumed.
         """
         for name in self.checkpoints:
             if name not in (self.pointer("best"), last):
@@ -293,7 +293,7 @@ class Run:
 
     @property
     def metrics_path(self) -> Path:
-        """File with one JSON object a line, for each logged step and each validation."""
+        """File with one JSON object per line, for each logged step and each validation."""
         return self.folder / METRICS
 
     def read_facts(self, name: str) -> dict[str, object]:
@@ -302,24 +302,24 @@ class Run:
         return read_json(path) if path.exists() else {}
 
     def status(self) -> dict[str, object]:
-        """Where its training stands: the facts of status.json."""
+        """The state of its training, from status.json."""
         return self.read_facts(STATUS)
 
     def is_finished(self) -> bool:
-        """Whether its training came to its end."""
+        """Whether its training is finished."""
         return self.status().get("state") in FINISHED
 
     def latest_environment(self) -> dict[str, object]:
-        """The facts of env.json as they were when training began last."""
+        """The facts of env.json at the latest start or resume."""
         facts = self.read_facts(ENVIRONMENT)
         for session in _pop_resumed(facts):
             facts |= session
         return facts
 
     def note_environment(self, environment: Mapping[str, object], *, after_step: int) -> None:
-        """Note in env.json which facts of `environment` changed before training was resumed.
+        """Record in env.json which facts of `environment` changed on this resume.
 
-        Notes about updates that a kill has lost are dropped.
+        Records of later updates, which a kill has lost, are dropped.
         """
         facts = dict(environment) if after_step == 0 else self.read_facts(ENVIRONMENT)
         sessions = [each for each in _pop_resumed(facts) if each[AFTER_STEP] < after_step]
@@ -333,13 +333,13 @@ class Run:
         write_json(self.folder / ENVIRONMENT, facts | resumed)
 
     def kept_evaluations(self) -> list[Path]:
-        """Folders of the evaluations that the run keeps, by name."""
+        """Folders of the saved evaluations, by name."""
         folders = self.folder.glob(f"{EVALUATIONS}/[!.]*")
         return sorted(path for path in folders if (path / SCORES).exists())
 
 
 def _pop_resumed(facts: dict[str, object]) -> list[dict[str, Any]]:
-    """Take from the `facts` of env.json what changed whenever training was resumed."""
+    """Remove from the `facts` of env.json the records of resumes, and return them."""
     noted = facts.pop(RESUMED, [])
     sessions = []
     for each in noted if isinstance(noted, list) else []:
@@ -350,13 +350,12 @@ def _pop_resumed(facts: dict[str, object]) -> list[dict[str, Any]]:
 
 
 def check_place(folder: Path, *, overwrite: bool) -> None:
-    """Make sure that a run can be made in `folder`.
+    """Check that a run can be created in `folder`.
 
     Raises:
-        UsageError: the folder exists and cannot be replaced: `overwrite` is off, or it is no run
-            folder.
+        UsageError: the folder exists, and `overwrite` is off or it is not a run folder.
     """
-    # Prepared folders have a manifest too, and exported models both of the others.
+    # Prepared folders also have a manifest, and exported models the other two files.
     is_run = partial(has_files, names=(MANIFEST, RUN_CONFIG, ENVIRONMENT))
     check_replaceable(
         folder,
@@ -377,7 +376,7 @@ def create_run(
     distil_from: tuple[CheckpointReference, ...] = (),
     overwrite: bool = False,
 ) -> Run:
-    """Create a run folder, whose lock the caller holds; raises as `check_place` does."""
+    """Create a run folder; the caller holds its lock. Raises as `check_place` does."""
     check_place(folder, overwrite=overwrite)
     files = {RUN_CONFIG: dump_config(config).encode()}
     for name, data in prepared.tokenizers.to_files().items():

@@ -1,1 +1,1 @@
-"""A model over HTTP: a page to translate on, and the API of LibreTranslate."""
+"""Serving a model over HTTP: a web page, and LibreTranslate's API."""

@@ -1,4 +1,4 @@
-"""The API of LibreTranslate (its version 1), and `words` for the page."""
+"""LibreTranslate's API (version 1), plus `/words` for the web page."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -32,7 +32,7 @@ from mt_cli.translation.result import Translation
 from mt_cli.translation.translator import Translator
 
 SURE = 90.0
-"""Percent from which on a language is taken to be known."""
+"""Confidence, in percent, from which a detected language counts as certain."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
@@ -43,28 +43,28 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-"""Of every answer."""
+"""Headers of every response."""
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """What translates."""
+    """The models that translate, and their options."""
 
     models: Sequence[Run]
     options: DecodingOptions
 
     @classmethod
     def of(cls, folders: Sequence[Path], options: DecodingOptions) -> "ServedModel":
-        """The models in `folders`, or the bundled one if there are none."""
+        """Open the models in `folders`, or the bundled one if `folders` is empty."""
         return cls(open_models(models_named(folders)), options)
 
     @cached_property
     def translator(self) -> Translator:
-        """Searches as the options say."""
+        """The translator, loaded on first use."""
         return Translator.of_models(self.models, self.options)
 
     def translate(self, lines: list[str], wanted: Wanted) -> list[list[Translation]]:
-        """What is `wanted` of each of `lines`; several translations are searched with a beam."""
+        """Translate `lines`; more than one translation per line takes a beam search."""
         beam_size = self.translator.engine.config.beam_size
         if wanted.num_choices > 1:
             beam_size = max(beam_size, MAX_ALTERNATIVES + 1)
@@ -77,43 +77,43 @@ class ServedModel:
             with_words=wanted.is_detailed,
         )
         for of_line in found:
-            _ = of_line[0].facts  # in this thread, which is not the one that answers
+            _ = of_line[0].facts  # compute it here, outside the event loop's thread
         return found
 
     @property
     def name(self) -> str:
-        """The names of the folders."""
+        """The model's name: its folder, or all folders of an ensemble."""
         return " + ".join(model.folder.resolve().name for model in self.models)
 
     @cached_property
     def language_names(self) -> list[str]:
-        """Their English names."""
+        """The English names of `languages`."""
         return [language_name(code) for code in self.languages]
 
     @property
     def languages(self) -> tuple[str, str]:
-        """The codes of the source's language and the translation's."""
+        """The codes of the source and the target language."""
         data = self.models[0].config.data
         return base_language(data.src_lang), base_language(data.tgt_lang)
 
 
 def json_answer(content: object, *, status: int = 200, **headers: str) -> Response:
-    """An answer with the headers of all."""
+    """A JSON response with the common headers."""
     return JSONResponse(content, status, headers={**HEADERS, **headers})
 
 
 class Api:
-    """The API of LibreTranslate (its version 1), and `words` for the page."""
+    """LibreTranslate's API (version 1), plus `/words` for the web page."""
 
     def __init__(self, model: ServedModel, reader: RequestReader) -> None:
-        """Answers of `model` to what `reader` reads."""
+        """Serve `model`; `reader` reads and checks requests."""
         self._model = model
         self._reader = reader
         self._batcher = Batcher(model.translate)
         self.metrics = Metrics(lambda: self._batcher.num_waiting)
 
     def routes(self) -> list[Route]:
-        """The addresses that it answers."""
+        """The routes of the API."""
         return [
             Route("/translate", self.translate, methods=["POST"]),
             Route("/detect", self.detect, methods=["POST"]),
@@ -126,7 +126,7 @@ class Api:
 
     @asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        """Translate while the application runs."""
+        """Run the batcher while the application runs."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._batcher.thread, lambda: self._model.language_names)
         task = asyncio.create_task(self._batcher.run())
@@ -168,22 +168,22 @@ class Api:
         return json_answer(together)
 
     def _is_target(self, detected: Mapping[str, object]) -> bool:
-        """Whether a text is clearly in the language that it would be translated into."""
+        """Whether a text is clearly in the target language already."""
         _, target = self._model.languages
         return detected["language"] == target and float(str(detected["confidence"])) >= SURE
 
     def _unchanged(self, text: str, wanted: Wanted) -> list[list[Translation]]:
-        """The lines of `text`, which is in the target's language, in the form of translations."""
+        """The lines of a text that is already in the target language, as translations."""
         source, _ = self._model.languages
         lines = [Translation(line, 0.0, source=line, src_lang=source) for line in text.split("\n")]
         for line in lines:
-            _ = line.facts  # in a thread: to detect a language takes time
+            _ = line.facts  # compute it here, in a thread: language detection is slow
         return [[line] * wanted.num_choices for line in lines]
 
     async def _of_texts(
         self, request: Request, texts: list[str], wanted: Wanted
     ) -> list[list[list[Translation]]]:
-        """Of each text, what is `wanted` of each of its lines."""
+        """The translations of each line of each text."""
         lines_of_texts = [text.split("\n") for text in texts]
         lines = [line for of_text in lines_of_texts for line in of_text]
         found = iter(await self._translated(request, lines, wanted))
@@ -197,10 +197,10 @@ class Api:
         return found
 
     async def words(self, request: Request) -> Response:
-        """POST /words: which tokens of a line and of its best translation belong together."""
+        """POST /words: the word alignment of a line and its best translation."""
         given = await self._reader.read(request, TextRequest)
         text = given.texts[0]
-        # More than one, so that they are searched with a beam, as for the page.
+        # Two, so that it is a beam search, as for the page.
         wanted = Wanted(2, is_detailed=True)
         (choices,) = await self._translated(request, text.split("\n")[:1], wanted)
         best = choices[0]
@@ -269,13 +269,13 @@ class Api:
 
 
 def _whole_texts(of_lines: Sequence[Sequence[Translation]]) -> list[str]:
-    """A text's translations from those of its lines: the best of each, and so on."""
+    """Join the translations of lines to those of the text: the best of each line first."""
     ranks = zip(*of_lines, strict=True)
     return ["\n".join(each.text for each in of_rank) for of_rank in ranks]
 
 
 def _facts(of_lines: Sequence[Sequence[Translation]]) -> dict[str, object]:
-    """What may be wrong with a text's best translation, of all its lines together."""
+    """The signs of problems in a text's best translation, over all its lines."""
     together: dict[str, object] = {}
     for name in of_lines[0][0].facts:
         first, *others = name.split("_")
@@ -289,7 +289,7 @@ def _facts(of_lines: Sequence[Sequence[Translation]]) -> dict[str, object]:
 
 
 def _confidences(of_lines: Sequence[Sequence[Translation]]) -> list[dict[str, object]]:
-    """How sure the model is of each line's best translation, a token on average, and each word."""
+    """Mean log-probability per token, and that of each word, in each line's best translation."""
     found: list[dict[str, object]] = []
     for best, *_ in of_lines:
         words = [{"word": word, "logProb": log_prob} for word, log_prob in best.words]

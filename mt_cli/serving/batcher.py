@@ -1,4 +1,4 @@
-"""Requests that wait for the model: what has come meanwhile is translated together."""
+"""Dynamic batching: requests that arrive while the model is busy are translated together."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,21 +12,21 @@ from starlette.exceptions import HTTPException
 from mt_cli.translation.result import Translation
 
 BATCH_LINES = 256
-"""Most lines that are translated together."""
+"""Maximum lines per batch."""
 LINES_OF_REQUEST = 64
-"""Most of them from one request, while others wait."""
+"""Maximum lines per batch from one request."""
 MAX_WAITING = 4096
-"""Lines. When more are waiting, further requests are refused."""
+"""Maximum lines in the queue; further requests are refused."""
 RETRY_AFTER_S = 1
 
 
 class Wanted(NamedTuple):
-    """What a request wants of each line."""
+    """What a request wants for each line."""
 
     num_choices: int = 1
-    """How many translations."""
+    """Number of translations."""
     is_detailed: bool = False
-    """Whether with alignment and words."""
+    """Whether to add alignment and words."""
 
 
 @dataclass
@@ -39,26 +39,26 @@ class _Job:
 
 
 class Batcher:
-    """Answers requests of one event loop with a model that works for one thread at a time."""
+    """Queues the requests of an event loop for a model that is not thread-safe."""
 
     def __init__(self, translate: Callable[[list[str], Wanted], list[list[Translation]]]) -> None:
-        """`translate` gives what is wanted of each line; it is called in its own thread."""
+        """`translate` translates lines; it is called in its own thread."""
         self._translate = translate
         self._jobs: list[_Job] = []
         self._has_jobs = asyncio.Event()
         self.num_waiting = 0
-        """Lines that have no answer yet."""
+        """Number of lines without an answer."""
         self.thread = ThreadPoolExecutor(1)
 
     async def translate(
         self, lines: list[str], wanted: Wanted, *, is_gone: Callable[[], Awaitable[bool]]
     ) -> list[list[Translation]]:
-        """What is `wanted` of each of `lines`.
+        """Translate `lines` as `wanted`.
 
-        Lines of a request that `is_gone` are not translated any more.
+        Once `is_gone`, the client's remaining lines are dropped.
 
         Raises:
-            HTTPException: too many lines are waiting, or the request is gone.
+            HTTPException: too many lines are waiting, or the client is gone.
         """
         if not lines:
             return []
@@ -76,13 +76,13 @@ class Batcher:
             self.num_waiting -= len(lines)
 
     async def run(self) -> None:
-        """Translate what comes, for ever."""
+        """Translate requests, forever."""
         while True:
             await self._has_jobs.wait()
-            await asyncio.sleep(0)  # what has arrived comes along
+            await asyncio.sleep(0)  # let requests that have arrived join the batch
             for job in self._jobs:
                 is_gone = True
-                with suppress(Exception):  # a connection that broke is gone, too
+                with suppress(Exception):  # a broken connection also counts as gone
                     is_gone = await job.is_gone()
                 if is_gone and not job.answer.done():
                     job.answer.set_exception(HTTPException(499, "the client closed the request"))
@@ -116,7 +116,7 @@ class Batcher:
             found = found[size:]
             if len(job.found) == len(job.lines) and not job.answer.done():
                 job.answer.set_result(job.found)
-        # Who was served and is not done goes to the end, so that long requests take turns.
+        # Unfinished requests go to the end of the queue, so that long requests take turns.
         jobs = [job for job, _ in served]
         others = [job for job in self._jobs if job not in jobs]
         self._jobs = [job for job in [*others, *jobs] if not job.answer.done()]

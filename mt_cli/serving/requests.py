@@ -1,4 +1,4 @@
-"""Requests: read within bounds as JSON or as a form, and checked by their models."""
+"""Reading requests: size and time limits, JSON or form, validation, API keys."""
 
 import asyncio
 import hmac
@@ -16,19 +16,19 @@ from mt_cli.data.text_files import read_text, scored_lines
 from mt_cli.errors import DataError
 
 BODY_TIMEOUT_S = 20.0
-"""How long a request may take to arrive."""
+"""How long a request's body may take to arrive."""
 BYTES_OF_CHARACTER = 12
-"""At most, as JSON may write it; a body may have so many for each character of the limit."""
+"""Maximum bytes of a character in JSON; the limit of a body follows from it."""
 MAX_FIELDS = 100
-"""Of a form."""
+"""Maximum fields of a form."""
 MAX_LINES = 2000
-"""Of a request."""
+"""Maximum lines of a request."""
 MAX_ALTERNATIVES = 4
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
 class TextRequest(BaseModel):
-    """A text, or several. Fields are those of LibreTranslate; others are ignored."""
+    """One or several texts, in LibreTranslate's fields; other fields are ignored."""
 
     q: str | Annotated[list[str], Field(min_length=1, max_length=MAX_LINES)]
     api_key: str = ""
@@ -36,7 +36,7 @@ class TextRequest(BaseModel):
     @field_validator("q", mode="before")
     @classmethod
     def _without_half_characters(cls, q: object) -> object:
-        """JSON can spell half of a pair of surrogates, which is no character."""
+        """Replace lone surrogates, which JSON allows but which are not characters."""
         if isinstance(q, list):
             return [cls._without_half_characters(text) for text in q]
         if isinstance(q, str):
@@ -45,12 +45,12 @@ class TextRequest(BaseModel):
 
     @property
     def texts(self) -> list[str]:
-        """All of `q`."""
+        """`q` as a list."""
         return self.q if isinstance(self.q, list) else [self.q]
 
 
 class TranslationRequest(TextRequest):
-    """What POST /translate takes."""
+    """The fields of POST /translate."""
 
     source: str
     target: str
@@ -63,27 +63,27 @@ Model = TypeVar("Model", bound=TextRequest)
 
 
 class RequestReader:
-    """Reads requests of at most so many characters, from who has one of the keys."""
+    """Reads requests, and checks their size and API key."""
 
     def __init__(self, *, char_limit: int, keys: Sequence[str] = ()) -> None:
-        """Without `keys`, everybody may ask."""
+        """Without `keys`, no API key is required."""
         self.char_limit = char_limit
         self.keys = keys
         self._max_bytes = BYTES_OF_CHARACTER * char_limit + 1000
 
     async def read(self, request: Request, model: type[Model]) -> Model:
-        """The fields of `request`: of JSON, of a form, or where it has no body, of its address.
+        """Read the fields of `request` from JSON, from a form, or without a body from its URL.
 
         Raises:
-            HTTPException: it is too large, no such request, or without a key. TimeoutError: it
-                takes too long.
+            HTTPException: the request is too large or invalid, or has no valid key. TimeoutError:
+                its body arrives too slowly.
         """
         bounded = Request(request.scope, partial(self._receive, request.receive, [0]))
         async with asyncio.timeout(BODY_TIMEOUT_S):
             fields = await self._fields(bounded)
         if not isinstance(fields, dict):
             raise HTTPException(400, "expected a JSON object")
-        # What is empty counts as not given, but a text may be empty.
+        # Empty fields count as not given, except for the text.
         given = {
             key: value for key, value in fields.items() if key == "q" or value not in ("", None)
         }
@@ -121,7 +121,7 @@ class RequestReader:
             raise HTTPException(400, "cannot parse the request body") from None
 
     async def _receive(self, receive: Receive, size: list[int]) -> Message:
-        """The next part of a body, whose `size` until now is counted."""
+        """The next part of a body; `size` counts its bytes so far."""
         message = await receive()
         size[0] += len(message.get("body", b""))
         if size[0] > self._max_bytes:
@@ -129,7 +129,7 @@ class RequestReader:
         return message
 
     def _check_key(self, given: str) -> None:
-        """Refuse a key that is none of the keys; the time that this takes does not tell how."""
+        """Refuse a wrong key, in constant time."""
         raw = given.encode(errors="surrogatepass")
         is_equal = [hmac.compare_digest(raw, key.encode()) for key in self.keys]
         if self.keys and not any(is_equal):
@@ -145,10 +145,10 @@ def _refusal(error: ValidationError) -> str:
 
 
 def read_keys(path: Path) -> list[str]:
-    """The API keys in the file `path`, one a line; empty lines and `#` comments do not count.
+    """Read API keys from a file, one per line; empty lines and `#` comments are ignored.
 
     Raises:
-        DataError: there is none.
+        DataError: the file has no keys.
     """
     lines = [line.strip() for line in scored_lines(read_text(path), path)]
     keys = [line for line in lines if line and not line.startswith("#")]

@@ -1,4 +1,4 @@
-"""The server: its pages, its errors, and how it begins and ends."""
+"""The server: its pages, its error responses, start and shutdown."""
 
 import ipaddress
 import logging
@@ -37,7 +37,7 @@ PAGES = {
 def create_app(
     model: ServedModel, reader: RequestReader, *, cors_origins: Sequence[str] = ()
 ) -> Starlette:
-    """The application that serves `model` to the requests that `reader` lets in."""
+    """The application that serves `model`; `reader` reads and checks requests."""
     api = Api(model, reader)
     routes = [Route(path, _page(*page)) for path, page in PAGES.items()] + api.routes()
     paths = [route.path for route in routes]
@@ -83,7 +83,7 @@ async def _gone(_: Request, error: Exception) -> Response:
 
 
 async def _failed(_: Request, error: Exception) -> Response:
-    # Not what the error says, which may quote the request.
+    # Never log the error's message, which may quote the request.
     places = [
         f"{Path(place.filename).name}:{place.lineno}"
         for place in traceback.extract_tb(error.__traceback__)
@@ -94,15 +94,15 @@ async def _failed(_: Request, error: Exception) -> Response:
 
 MAX_CONNECTIONS = 512
 FINISH_S = 30
-"""How long requests that have begun may take after SIGTERM or Ctrl-C."""
+"""How long running requests may take after SIGTERM or Ctrl-C."""
 MAX_HEADER_BYTES = 1 << 14
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens at `host` and `port`; 0 is any port that is free.
+    """A socket that listens at `host` and `port`; 0 picks a free port.
 
     Raises:
-        ResourceError: there is no such host, or the port is taken.
+        ResourceError: the host does not exist, or the port is taken.
     """
     try:
         family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -111,13 +111,13 @@ def listening_socket(host: str, port: int) -> socket.socket:
         raise ResourceError(
             f"{host}:{port}: {reason_of(error)}; choose another with --port or --host"
         ) from error
-    # Connections inherit it; without it, the second packet of an answer waits for 40 ms.
+    # Connections inherit this; without it, the second packet of a response is delayed by 40 ms.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
 
 def address_of(listener: socket.socket, *, has_keys: bool) -> str:
-    """Where `listener` can be reached; a warning if others than this machine can without a key."""
+    """The URL of `listener`; warns if other machines can use it without a key."""
     ip, port = listener.getsockname()[:2]
     address = f"http://{f'[{ip}]' if ':' in ip else ip}:{port}"
     if not has_keys and not ipaddress.ip_address(ip).is_loopback:
@@ -128,7 +128,7 @@ def address_of(listener: socket.socket, *, has_keys: bool) -> str:
 def serve_until_stopped(
     application: Starlette, listener: socket.socket, *, on_ready: Callable[[], None]
 ) -> None:
-    """Answer until SIGTERM or Ctrl-C; requests that have begun are finished."""
+    """Serve until SIGTERM or Ctrl-C; running requests are finished."""
     config = uvicorn.Config(
         application,
         http="h11",
@@ -142,11 +142,11 @@ def serve_until_stopped(
         timeout_graceful_shutdown=FINISH_S,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
     )
-    # What may quote a request stays out of the log; the application has told what failed.
+    # Drop uvicorn's tracebacks, which may quote a request; `_failed` has logged the failure.
     logging.getLogger("uvicorn.error").addFilter(
         lambda record: not record.getMessage().startswith("Exception in ASGI application")
     )
-    stopping = (signal.SIGINT, *TERMINATING, *HANGUP)  # its own are two of them
+    stopping = (signal.SIGINT, *TERMINATING, *HANGUP)  # by default only SIGINT and SIGTERM
     uvicorn.server.HANDLED_SIGNALS = tuple(
         number for number in stopping if signal.getsignal(number) != signal.SIG_IGN
     )

@@ -1,4 +1,4 @@
-"""What an operator sees of a server: a log line for each request, and metrics for Prometheus."""
+"""Monitoring of a server: a log line for each request, and metrics for Prometheus."""
 
 import logging
 import time
@@ -15,18 +15,18 @@ from mt_cli.machine.terminal import visible
 log = logging.getLogger(__name__)
 
 MAX_PATH = 100
-"""Characters of a method or a path that are logged."""
+"""Maximum characters of a method or a path that are logged."""
 FAILED = 500
-"""The status of a request that failed without an answer."""
+"""Status of a request that failed without a response."""
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-"""Upper ends, in seconds."""
+"""Upper bounds of the histogram's buckets, in seconds."""
 
 
 class Metrics:
-    """Counts of what a server has answered."""
+    """Prometheus metrics of a server."""
 
     def __init__(self, num_waiting: Callable[[], int]) -> None:
-        """`num_waiting` tells how many lines wait or are being translated."""
+        """`num_waiting` returns the number of lines that wait or are being translated."""
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "mt_cli_requests", "Requests.", ("path", "status"), registry=self._registry
@@ -55,16 +55,16 @@ class Metrics:
 
 
 class Watch:
-    """Middleware that logs and counts each request, and never its text."""
+    """Middleware that logs and counts each request, but never logs its text."""
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics, paths: Collection[str]) -> None:
-        """Requests of other than `paths` are counted together."""
+        """Requests for paths not in `paths` are counted together."""
         self._app = app
         self._metrics = metrics
         self._paths = paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request with the application."""
+        """Pass a request to the application, then log and count it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -1,24 +1,24 @@
-"""Warnings of trainings that will not work, or have not."""
+"""Warnings about trainings that will not work, or did not."""
 
 from collections.abc import Iterator, Sequence
 
 from mt_cli.config.schema import Config
 
 FEW_UPDATES = 300
-"""Fewer are seldom enough, even for a few hundred pairs."""
+"""Fewer updates are rarely enough, even for a few hundred pairs."""
 POOR_BLEU = 1.0
 MIN_SHARE_OF_DIFFERENT = 0.1
-"""Fewer different translations, of sources that differ, mean that the source is not read."""
+"""Fewer different translations than this, per different source: the model ignores the source."""
 MIN_SOURCES = 10
-"""With fewer, that says nothing."""
+"""With fewer sources, this check is skipped."""
 OVERFITTED = 0.1
-"""Nats per token by which the loss on val has risen again where the model is said to overfit."""
+"""Rise of the loss on val, in nats per token, from which the model counts as overfitted."""
 Points = Sequence[tuple[float, float]]
-"""(Step, nats per token), in order."""
+"""(step, nats per token), in order."""
 
 
 def warnings_before(config: Config, *, num_pairs: int, total_steps: int) -> Iterator[str]:
-    """What will probably keep a training of `total_steps` updates from working well, one by one."""
+    """Warnings about settings with which a training of `total_steps` updates will hardly work."""
     training = config.training
     is_short_on_purpose = training.max_steps is not None and training.max_steps <= total_steps
     if total_steps < FEW_UPDATES and not is_short_on_purpose and training.init_from is None:
@@ -37,7 +37,7 @@ def warnings_before(config: Config, *, num_pairs: int, total_steps: int) -> Iter
 
 
 def warning_after(bleu: float, hyps: Sequence[str], sources: Sequence[str]) -> str | None:
-    """What the translations of the validation split say about a model, if it has failed."""
+    """A warning if the translations of the validation split show that the model has failed."""
     num_hyps = len(set(hyps))
     num_sources = len(set(sources))
     if num_sources >= MIN_SOURCES and num_hyps <= num_sources * MIN_SHARE_OF_DIFFERENT:
@@ -58,7 +58,7 @@ def warning_after(bleu: float, hyps: Sequence[str], sources: Sequence[str]) -> s
 
 
 def warning_of_risen_loss(val_nll: Points, train_nll: Points) -> str | None:
-    """Say if the loss on val has risen again, and why."""
+    """A warning if the loss on val rose again, with the likely reason."""
     lowest_step, lowest = min(val_nll, key=lambda each: each[1])
     _, last = val_nll[-1]
     if last <= lowest + OVERFITTED:

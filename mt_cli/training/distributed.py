@@ -1,9 +1,9 @@
-"""Several processes that train one model together, as torchrun starts them.
+"""Data-parallel training with several processes, started by torchrun.
 
-Gradients are added up after the backward pass, in fp32, in one message with the losses. PyTorch's
-DDP would send them during the backward pass. But it arranges them anew after the first update of a
-session, so that sums of more than two processes are rounded otherwise, and a resumed training would
-not be exact.
+Gradients are summed after the backward pass, in fp32, in one message with the losses. PyTorch's DDP
+would send them during the backward pass, but it rearranges its buckets after the first update of a
+session. Sums over more than two processes would then round differently, and a resumed training
+would not be exact.
 """
 
 import contextlib
@@ -26,31 +26,31 @@ from mt_cli.machine.process import must_leave_at_once
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 VALIDATION_TIMEOUT = timedelta(hours=3)
-"""How long the others wait while the first process validates and saves."""
+"""How long the other processes wait while the first one validates and saves."""
 ALL_REDUCE_TIMEOUT = timedelta(minutes=10)
-"""How long a process on a GPU waits for the others in the middle of an update."""
+"""How long a process on a GPU waits for the others during an update."""
 RENDEZVOUS_TIMEOUT = timedelta(minutes=10)
-"""How long all wait for the last of them to start."""
+"""How long all processes wait for the last one to start."""
 NUMBERS = ("WORLD_SIZE", "RANK", "MASTER_PORT")
-"""What torchrun tells each process, beside the first one's address."""
+"""Numeric environment variables that torchrun sets, in addition to MASTER_ADDR."""
 
 
 @dataclass(frozen=True)
 class World:
-    """The processes that train together; one, unless torchrun started more."""
+    """The processes that train together; a single one without torchrun."""
 
     rank: int = 0
     size: int = 1
     tensor_group: "dist.ProcessGroup | None" = None
-    """Process group for tensors; None is the default group, which carries all else."""
+    """Process group for tensors; None uses the default group, which carries everything else."""
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that writes, scores and decides."""
+        """Whether this is the process that writes, validates and decides."""
         return self.rank == 0
 
     def all_reduce(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each of `tensors`, of any shape, by its sum over all processes."""
+        """Replace each tensor (of any shape) with its sum over all processes."""
         if self.size == 1:
             return
         # One message instead of hundreds.
@@ -62,7 +62,7 @@ class World:
         torch._foreach_copy_(list(tensors), shaped)
 
     def broadcast_(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each of `tensors`, of any shape, by the first process's."""
+        """Replace each tensor (of any shape) with that of the first process."""
         if self.size > 1:
             with _missing_peers_explained():
                 for tensor in tensors:
@@ -86,7 +86,7 @@ class World:
         return results[0] if self.is_first else by_others()
 
     def ask_first(self, question: Callable[[], str | None]) -> str | None:
-        """What `question()` answers in the first process; the others learn only if it is None."""
+        """The result of `question()` in the first process; others only learn whether it is None."""
         answer: str | None = ""
         if self.is_first:
             try:
@@ -97,7 +97,7 @@ class World:
         return None if self.broadcast_bool(answer is None) else answer
 
     def maximum(self, value: int) -> int:
-        """The largest `value` of all processes; each waits for the others."""
+        """The largest `value` in all processes; each waits for the others."""
         if self.size == 1:
             return value
         tensor = torch.tensor(value)
@@ -106,7 +106,7 @@ class World:
         return int(tensor)
 
     def announce_end(self) -> None:
-        """Tell the others to end; it does not matter if they have ended already."""
+        """Tell the other processes to end; ignore it if they have already ended."""
         with contextlib.suppress(ResourceError):
             self.broadcast_bool(False)
 
@@ -126,11 +126,11 @@ class World:
 
 @contextmanager
 def joined_world() -> Iterator[World]:
-    """Join the processes that torchrun started, if it did.
+    """Join the process group that torchrun started, if any.
 
     Raises:
-        UsageError: the environment names other processes, but not all that is needed to find them.
-        ResourceError: they cannot be reached.
+        UsageError: WORLD_SIZE is set, but other variables of torchrun are missing.
+        ResourceError: the other processes cannot be reached.
     """
     size = _world_size()
     if size == 1:
@@ -140,7 +140,7 @@ def joined_world() -> Iterator[World]:
         log.info("waiting for %d processes", size)
     with _missing_peers_explained():
         store, rank, _ = next(rendezvous("env://", timeout=RENDEZVOUS_TIMEOUT))
-        # torchrun keeps its store when it starts the processes again, with addresses that are gone.
+        # On a restart, torchrun keeps its store, with addresses that no longer exist.
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         store = dist.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
         dist.init_process_group(
@@ -152,7 +152,7 @@ def joined_world() -> Iterator[World]:
     try:
         yield World(rank, size, tensor_group)
     except BaseException:
-        # The end of a NCCL group waits for all its processes, and the others may wait for this one.
+        # Destroying a NCCL group waits for all processes, which may be waiting for this one.
         if tensor_group is None:
             dist.destroy_process_group()
         else:
@@ -162,7 +162,7 @@ def joined_world() -> Iterator[World]:
 
 
 def _world_size() -> int:
-    """Number of processes, which torchrun tells in the environment; 1 without it."""
+    """Number of processes, from the environment that torchrun sets; 1 without torchrun."""
     size = os.environ.get("WORLD_SIZE", "1")
     if size == "1":
         return 1
@@ -179,7 +179,7 @@ def _world_size() -> int:
 def _missing_peers_explained() -> Iterator[None]:
     try:
         yield
-    except (RuntimeError, ValueError) as error:  # among them those of NCCL
+    except (RuntimeError, ValueError) as error:  # includes NCCL's errors
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ResourceError(
             f"the training processes cannot reach each other ({reason}); on GPUs, set "

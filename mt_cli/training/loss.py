@@ -1,8 +1,8 @@
 """Label-smoothed cross-entropy over the target tokens, R-Drop, and teachers.
 
-The tokens of a batch are worked on in pieces. A term of the model's output is a line of
-`batch_loss`, a term of the logits one of `LogitsLoss`, with its gradient. Letters: B rows of a
-batch, T target positions, D d_model, V target vocabulary, M real target tokens, n of them in a
+The tokens of a batch are processed in pieces. To add a term of the model's output, extend
+`batch_loss`; to add a term of the logits, extend `LogitsLoss`, with its gradient. Letters: B rows
+of a batch, T target positions, D d_model, V target vocabulary, M real target tokens, n tokens in a
 piece.
 """
 
@@ -21,11 +21,11 @@ from mt_cli.machine.device import Runtime
 from mt_cli.model.model import TranslationModel
 
 PIECE_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 28, "mps": 1 << 28}
-"""Logits of one matrix product: enough to keep the device busy."""
+"""Logits per matrix product: enough to keep the device busy."""
 BLOCK_LOGITS = {"cpu": 1 << 19, "cuda": 1 << 26, "mps": 1 << 26}
-"""Logits that are turned into gradients at a time, in fp32: on a CPU, few enough for its caches."""
+"""Logits turned into gradients at a time, in fp32: on a CPU, few enough for its caches."""
 PIECE_STEP = 32
-"""Products have multiples of so many rows: a CPU's bf16 kernels are made for each number."""
+"""Row counts are multiples of this, because a CPU's bf16 kernels are generated per row count."""
 
 
 @dataclass(frozen=True)
@@ -33,20 +33,20 @@ class Loss:
     """Sums over the tokens of a batch, kept as tensors so that nothing waits for the device."""
 
     minimized: Tensor
-    """Scalar: cross-entropy with smoothed labels, of which teachers' predictions may be a part, and
-    R-Drop's penalty where that is on.
+    """Scalar: cross-entropy with smoothed labels, which may include teachers' predictions, plus
+    R-Drop's penalty if it is on.
     """
     nll: Tensor
-    """Scalar: minus the log-probability of the tokens, in nats, without a gradient."""
+    """Scalar: negative log-likelihood of the tokens, in nats, without a gradient."""
 
 
 class Teachers:
-    """Trained models that read what the student reads, without dropout (Hinton et al. 2015)."""
+    """Trained models for knowledge distillation (Hinton et al. 2015), without dropout."""
 
     def __init__(
         self, models: Sequence[TranslationModel], *, share: float, runtime: Runtime
     ) -> None:
-        """Let the mean of what the `models` predict have a weight of `share` in each label."""
+        """The mean prediction of the `models` gets a weight of `share` in each label."""
         self.share = share
         self._models = models
         for model in models:
@@ -54,7 +54,7 @@ class Teachers:
 
     @torch.no_grad()
     def hidden(self, batch: Batch) -> list[Tensor]:
-        """The decoder output (M, D) of each, teacher-forced, from which `predict` goes on."""
+        """The decoder output (M, D) of each teacher, teacher-forced; the input of `predict`."""
         found = []
         for model in self._models:
             hidden = model.hidden(batch.src_ids, batch.tgt_in)  # (B, T, D)
@@ -63,7 +63,7 @@ class Teachers:
 
     @torch.no_grad()
     def predict(self, hidden: Sequence[Tensor]) -> Tensor:
-        """The mean of the teachers' probabilities (n, V) for pieces (n, D) of their `hidden`."""
+        """The mean of the teachers' probabilities (n, V); `hidden` has a piece (n, D) for each."""
         predicted = []
         for model, piece in zip(self._models, hidden, strict=True):
             predicted.append(logits_of(model, piece).float().softmax(-1))
@@ -80,9 +80,9 @@ def batch_loss(
 ) -> Loss:
     """Loss of `model` on `batch`, teacher-forced, over real tokens only.
 
-    `r_drop` is R-Drop's alpha. With it, both passes are one batch of twice the rows. If the batch
-    is padded, the loss of the padding is subtracted; its value is known only if the output layer
-    has no bias.
+    `r_drop` is R-Drop's alpha. With it, both passes run as one batch of twice the rows. If the
+    targets are padded, the loss of the padding is subtracted; its value is known only if the output
+    layer has no bias.
     """
     passes = 2 if r_drop else 1
     hidden = model.hidden(batch.src_ids.repeat(passes, 1), batch.tgt_in.repeat(passes, 1))
@@ -92,7 +92,7 @@ def batch_loss(
     most = PIECE_LOGITS[hidden.device.type] // (passes * V)
     size = max(1, most // PIECE_STEP) * PIECE_STEP
     minimized, nll = hidden.new_zeros(2, dtype=torch.float32)
-    for begin in range(0, max(1, hidden.shape[1]), size):  # once, for the gradient's sake
+    for begin in range(0, max(1, hidden.shape[1]), size):  # at least once, to get gradients
         piece = slice(begin, begin + size)
         targets = batch.targets[piece]
         predicted = None
@@ -110,15 +110,14 @@ def batch_loss(
         minimized = minimized + loss / passes
         nll = nll + of_nll / passes
     if batch.has_spare_targets:
-        # Where the hidden vector is zero, all logits are: the loss is log V, and no weight has a
-        # gradient.
+        # A hidden vector of zeros has logits of zero: its loss is log V, without any gradient.
         spare = (batch.tgt_places == batch.tgt_out.numel()).sum() * math.log(V)
         return Loss(minimized - spare, nll - spare)
     return Loss(minimized, nll)
 
 
 def logits_of(model: TranslationModel, hidden: Tensor) -> Tensor:
-    """Logits (…, V) of `hidden` (…, D), in its type."""
+    """Logits (…, V) of `hidden` (…, D), in the same dtype."""
     output = model.output
     bias = None if output.bias is None else output.bias.to(hidden.dtype)
     return F.linear(hidden, output.weight.to(hidden.dtype), bias)
@@ -129,11 +128,11 @@ class LogitsLoss(torch.autograd.Function):
 
     With p = softmax(z) and the label q, cross-entropy is -Σ q log p, and its gradient with respect
     to the logits z is p - q. q is 1 - `label_smoothing` on the token plus `label_smoothing` spread
-    evenly over all V (Szegedy et al. 2016, section 7). With `predicted` (n, V), `predicted_share`
-    of it is what teachers predict.
+    evenly over all V (Szegedy et al. 2016, section 7). With teachers, `predicted_share` of q comes
+    from their predictions, `predicted` (n, V).
 
-    Autograd would write down all logits five times: in 16 bits with R-Drop, that took a seventh of
-    an update. Here the gradient is made with the loss, block by block.
+    Autograd would write all logits to memory five times; with R-Drop in 16 bits, that took a
+    seventh of an update. Here the gradient is computed together with the loss, block by block.
     """
 
     @staticmethod
@@ -153,7 +152,7 @@ class LogitsLoss(torch.autograd.Function):
         uniform = (1 - predicted_share) * label_smoothing / V
         loss, nll = logits.new_zeros(2, dtype=torch.float32)
         gradients = torch.empty_like(logits)
-        gradients[:, n:] = 0.0  # what fills the piece has no loss
+        gradients[:, n:] = 0.0  # the padding of the piece has no loss
         size = max(1, BLOCK_LOGITS[logits.device.type] // (passes * V))
         for begin in range(0, n, size):
             rows = slice(begin, min(begin + size, n))
@@ -186,20 +185,20 @@ class LogitsLoss(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """Gradient of the logits; None for the other inputs."""
         (gradients,) = ctx.saved_tensors
-        return gradients.mul_(grad), None, None, None, None, None  # they are needed once
+        return gradients.mul_(grad), None, None, None, None, None  # in place: not needed again
 
 
 def r_drop_penalty_and_gradient(z: Tensor, p: Tensor, *, alpha: float) -> tuple[Tensor, Tensor]:
-    """R-Drop's penalty, and the gradient of cross-entropy and penalty, with respect to the logits.
+    """R-Drop's penalty, and the gradient of cross-entropy plus penalty by the logits.
 
     Let z and z' be the logits of the passes and p and p' their softmax. Equation 3 of Liang et al.
     (2021) is the sum of both cross-entropies and a penalty of alpha/2 (KL(p|p') + KL(p'|p)). Both
     divergences together are Σ (p - p') (z - z'). The gradient with respect to z is p - q + alpha/2
     (p (z - z' - m) + p - p'), where q is the label and m the mean of z - z' under p. For z',
-    exchange both passes.
+    swap both passes.
 
-    Takes `z` and `p` (2, R, V). Returns a scalar, a sum over the tokens, and (2, R, V): the
-    gradient, without q.
+    Takes `z` and `p` (2, R, V). Returns the penalty, summed over the tokens, and the gradient
+    without q (2, R, V).
     """
     half = alpha / 2
     gradient = p * (z[0] - z[1])

@@ -1,6 +1,6 @@
-"""The one owner of reports about training, which does not depend on them.
+"""All reports about training: to the terminal, train.log, metrics.jsonl, status.json and a tracker.
 
-They go to people, train.log, metrics.jsonl, status.json and an experiment tracker.
+Reporting only; training does not depend on it.
 """
 
 import logging
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 MAX_UNREAD = 1000
 TERMINAL_WIDTH = 80
-"""Of the narrowest terminal that people use."""
+"""Width of the narrowest terminal that people use."""
 COLUMNS = {
     "epoch": 5,
     "step": 8,
@@ -40,14 +40,14 @@ COLUMNS = {
     "elapsed": 9,
     "left": 9,
 }
-"""Widths of the table of validations, one space before each included; they and `best` are 79."""
+"""Column widths of the validation table, each with one space before; 79 in total with `best`."""
 TRACKED = ("loss", "nll", "lr", "grad_norm", "tgt_tokens_per_s")
 
 
 class Meter:
-    """Means over some updates, weighted by tokens; skipped updates count as such only.
+    """Means over several updates, weighted by tokens; skipped updates are only counted.
 
-    It reads the tensors of reports only when asked, all at once, because that waits for the device.
+    The tensors of reports are read only on demand, all at once, because that waits for the device.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Meter:
             self.read()
 
     def read(self) -> dict[str, int | float] | None:
-        """What metrics.jsonl says of these updates; None if none counts."""
+        """The record of these updates for metrics.jsonl; None if all were skipped."""
         if self._unread:
             self._latest = self._unread[-1]
             measured: list[Tensor] = []
@@ -101,7 +101,7 @@ class Meter:
 
 
 class Monitor:
-    """Reports how training goes."""
+    """Reports the progress of training."""
 
     def __init__(
         self, run: Run, trainer: Trainer, validator: Validator, *, elapsed_s: Callable[[], float]
@@ -115,7 +115,7 @@ class Monitor:
         self._bar = progress_bar(
             "training", unit="updates", total=trainer.total_steps, initial=trainer.step
         )
-        # A bar shows each step; elsewhere people read the lines.
+        # With a progress bar, the step lines go to the debug log.
         self._step_level = logging.INFO if self._bar.disable else logging.DEBUG
         self._began = (trainer.step, elapsed_s())
         self._has_header = False
@@ -126,7 +126,7 @@ class Monitor:
     # Begin and end
 
     def log_start(self, config_path: Path, runtime: Runtime, *, num_processes: int) -> None:
-        """Say what is about to be trained, on what, and how much of it there is."""
+        """Log what will be trained, on which device, and how many updates it takes."""
         trainer = self._trainer
         training = self._run.config.training
         device = describe_processor()
@@ -166,7 +166,7 @@ class Monitor:
             self._bar.close()
 
     def log_end(self, ended: str) -> None:
-        """Say how good the best checkpoint is, and what has gone wrong."""
+        """Log the best checkpoint's scores, and warn about problems."""
         path = self._run.metrics_path
         is_smoke_run = self._run.config.training.max_steps is not None
         if self._last is not None:
@@ -195,9 +195,9 @@ class Monitor:
         _warn(warning_of_risen_loss(curves["validation"], curves["step"]))
 
     def write_status(self, state: str, checkpoint: CheckpointState, *, reason: str = "") -> None:
-        """Write status.json: where training stands; `train --json` prints the same in the end.
+        """Write the state of training to status.json, which `train --json` also prints at the end.
 
-        `reason` is why it ended early.
+        `reason` says why training ended early.
         """
         write_json(
             self._run.folder / STATUS,
@@ -217,13 +217,13 @@ class Monitor:
     # Updates
 
     def start_clock(self) -> None:
-        """Count the seconds of training from here."""
+        """Start measuring the speed of training."""
         self._since_log = Meter()
         self._since_validation = Meter()
 
     @contextmanager
     def clock_stopped(self) -> Iterator[None]:
-        """Do not count the seconds of the block, a validation for example, as training."""
+        """Exclude the time of the block, such as a validation, from the speed of training."""
         began_at = time.perf_counter()
         yield
         for meter in (self._since_log, self._since_validation):
@@ -236,7 +236,7 @@ class Monitor:
         self._bar.update()
 
     def num_skipped(self) -> tuple[int, int]:
-        """Updates that were not finite: since the last log line, and in a row until now."""
+        """Number of skipped updates: since the last log line, and in a row up to now."""
         self._since_log.read()
         return self._since_log.skipped, self._since_log.skipped_in_a_row
 
@@ -291,7 +291,7 @@ class Monitor:
             log.debug("%s", line)
 
     def _row(self, validation: Validation) -> str:
-        """A line of the table of validations, with the training since the last one."""
+        """A row of the validation table, with the training loss since the previous row."""
         first_step, first_s = self._began
         elapsed_s = self._elapsed_s()
         steps_left = self._trainer.total_steps - self._trainer.step
@@ -314,7 +314,7 @@ class Monitor:
         return "".join(f"{cells.get(name, '-'):>{width}}" for name, width in COLUMNS.items())
 
     def _sample_lines(self, validation: Validation) -> Iterator[str]:
-        """A line for each source, translation and reference of a few samples."""
+        """Lines with source, translation and reference of a few samples."""
         for i in self._validator.samples:
             yield f"  source       {visible(self._validator.sources[i])}".rstrip()
             yield f"  translation  {visible(validation.hyps[i])}".rstrip()

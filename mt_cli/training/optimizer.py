@@ -1,4 +1,4 @@
-"""How parameters are updated: Adam, AdamW and Muon, their schedules, and weights in 16 bits."""
+"""Adam, AdamW and Muon, learning-rate schedules, and training in 16 bits."""
 
 import copy
 import math
@@ -17,20 +17,19 @@ BETAS = (0.9, 0.98)
 EPS = 1e-9
 """Added to Adam's denominator."""
 MOMENTUM = 0.95
-"""Decay of Muon's running mean of a gradient."""
+"""Decay of Muon's running mean of the gradient."""
 RMS = 0.2
-"""Size of the numbers in Muon's update at learning rate 1: about that of Adam's (Liu et al. 2025,
-2.2).
+"""Root mean square of Muon's update at learning rate 1: about that of Adam (Liu et al. 2025, 2.2).
 """
 
 
 class Optimizer:
-    """Adam, AdamW or Muon, by PyTorch's fused kernels where it has one.
+    """Adam, AdamW or Muon, with PyTorch's fused kernels for Adam and AdamW.
 
     Adam is by Kingma and Ba (2015), AdamW by Loshchilov and Hutter (2019). Muon (Jordan et al.
-    2024) is for the matrices of encoder and decoder; AdamW then updates all
-    else. Weight decay applies only to matrices that are not embeddings or positions. `torch.optim`
-    is not used: importing it loads PyTorch's compiler, more than a second for every training.
+    2024) updates the matrices of encoder and decoder, and AdamW everything else. Weight decay
+    applies only to matrices that are not embeddings or positions. `torch.optim` is not used,
+    because importing it loads PyTorch's compiler, which takes more than a second.
     """
 
     def __init__(
@@ -47,8 +46,7 @@ class Optimizer:
         self._parameters = dict(model.named_parameters())
         self._states: dict[str, dict[str, Tensor]] = {}
         self._by_adam = defaultdict[float, list[str]](list)  # by their weight decay
-        # Matrices of one shape are updated together, packed projections apart from others of
-        # their shape.
+        # Matrices of the same shape are updated together, packed projections separately.
         self._by_muon = defaultdict[tuple[bool, torch.Size], list[str]](list)
         for name, parameter in self._parameters.items():
             state = {"exp_avg": torch.zeros_like(parameter)}
@@ -65,10 +63,10 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, lr: float | Tensor, *, skipped: Tensor) -> None:
-        """Update the parameters from their gradients at learning rate `lr`; drop the gradients.
+        """Update the parameters at learning rate `lr`, and drop their gradients.
 
-        If `skipped`, a scalar on the parameters' device, is 1 and not 0, nothing changes: no
-        weight, running mean or number of updates. The host does not wait for its value.
+        `skipped` is a scalar on the parameters' device, 0 or 1, and the host does not wait for it.
+        If it is 1, no weight, running mean or step count changes.
         """
         for (is_packed, shape), names in self._by_muon.items():
             self._muon_step(names, shape, lr, is_packed=is_packed, skipped=skipped)
@@ -138,15 +136,15 @@ class Optimizer:
 
 
 def orthogonal(matrices: Tensor, *, matmul_dtype: torch.dtype = torch.float32) -> Tensor:
-    """About the nearest orthogonal matrix of each, (N, rows, columns).
+    """Approximately the nearest orthogonal matrix to each of `matrices` (N, rows, columns).
 
-    Singular values become 0.7 to 1.2; very small ones stay below. Five iterations of Newton and
-    Schulz, with the coefficients of Jordan et al. (2024).
+    Five Newton-Schulz iterations with the coefficients of Jordan et al. (2024). Singular values
+    become 0.7 to 1.2; very small ones stay below.
     """
     is_tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if is_tall else matrices
     norms = torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True)
-    # Divided first: fp16 would lose a small gradient.
+    # Normalize before the cast: fp16 would lose a small gradient.
     x = (x / (norms + 1e-7)).to(matmul_dtype)
     for _ in range(5):
         square = x @ x.mT
@@ -158,7 +156,7 @@ def orthogonal(matrices: Tensor, *, matmul_dtype: torch.dtype = torch.float32) -
 def learning_rate(
     step: int, *, schedule: Schedule, peak_lr: float, warmup_steps: int, total_steps: int
 ) -> float:
-    """Rate at update `step` of `total_steps`: a linear rise to `peak_lr`, then `schedule`.
+    """Learning rate at update `step`: linear warm-up to `peak_lr`, then `schedule`.
 
     `inverse_sqrt` falls with 1/sqrt(step) ("Noam", Vaswani et al. 2017, 5.3); `cosine` is half a
     cosine that reaches zero after the last update (Loshchilov and Hutter 2017).
@@ -177,15 +175,15 @@ def learning_rate(
 
 
 FIRST_SCALE_LOG2 = 16
-"""The first loss scale can be halved so often before it is 1."""
+"""Binary logarithm of the initial loss scale: how often it can be halved before it is 1."""
 UPDATES_BEFORE_GROWTH = 2000
 
 
 class WorkingCopy:
-    """The copy whose layers compute in a precision of their own; in fp32 it is the model itself.
+    """A copy of the model with layers in another precision; in fp32, the model itself.
 
-    Encoder and decoder layers are copied. Embeddings and output layer are the model's own: the
-    gradient of a frequent word's embedding is a sum of very many terms.
+    Encoder and decoder layers are copied. Embeddings and the output layer are shared and stay in
+    fp32, because the gradient of a frequent word's embedding sums up very many terms.
     """
 
     def __init__(self, model: TranslationModel, dtype: torch.dtype) -> None:
@@ -204,13 +202,13 @@ class WorkingCopy:
 
     @torch.no_grad()
     def copy_weights_from_master(self) -> None:
-        """Take over the model's weights."""
+        """Copy the model's weights into the working copy."""
         if self._copies:
             torch._foreach_copy_(self._copies, self._masters)
 
     @torch.no_grad()
     def add_gradients_to_master(self) -> None:
-        """Add the copy's gradients to the model's, in fp32, and drop them."""
+        """Add the copy's gradients to the model's, in fp32, and drop the copy's."""
         if not self._copies:
             return
         sums = [torch.empty_like(master) for master in self._masters]
@@ -225,8 +223,8 @@ class WorkingCopy:
 class LossScale:
     """A factor that keeps fp16's small gradients from becoming 0 (Micikevicius et al. 2018, 3.2).
 
-    It is halved where a gradient has overflowed, and doubled after many updates without that. It
-    stays on the device, so no update waits for its value. In other precisions it is 1.
+    The factor is halved when a gradient overflows, and doubled after many updates without
+    overflow. It stays on the device, so no update waits for it. In other precisions it is 1.
     """
 
     def __init__(self, dtype: torch.dtype, *, device: torch.device) -> None:
@@ -241,7 +239,7 @@ class LossScale:
             torch._foreach_mul_(gradients(parameters), 1 / self.factor)
 
     def update(self, *, overflowed: Tensor) -> None:
-        """Choose the factor of the next update; `overflowed` is a scalar, 1 or 0."""
+        """Set the factor for the next update; `overflowed` is a scalar, 1 or 0."""
         if self.is_used:
             torch._amp_update_scale_(
                 self.factor, self._since_change, overflowed, 2.0, 0.5, UPDATES_BEFORE_GROWTH
@@ -254,7 +252,7 @@ class LossScale:
         return {"scale:factor": self.factor, "scale:since_change": self._since_change}
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
-        """Continue from what `state_dict()` returned; after another precision, start afresh."""
+        """Restore a `state_dict()`; one saved in another precision is ignored."""
         copy_into(self.state_dict(), {**self.state_dict(), **tensors})
 
 
@@ -266,11 +264,11 @@ def gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
 
 
 def copy_into(own: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
-    """Copy into each tensor of `own` the one of the same name in `saved`.
+    """Copy the tensors of `saved` into those of the same name in `own`.
 
     Raises:
         KeyError: a tensor is missing.
-        ValueError: one has another shape.
+        ValueError: a tensor has another shape.
     """
     for name, tensor in own.items():
         if saved[name].shape != tensor.shape:

@@ -1,4 +1,4 @@
-"""Other runs that a training needs: the one whose weights it starts with, and its teachers."""
+"""Other runs that a training depends on: the one whose weights it starts from, and teachers."""
 
 import json
 import logging
@@ -21,21 +21,21 @@ from mt_cli.text.tokenizers import TOKENIZER_FOLDER
 
 log = logging.getLogger(__name__)
 
-# What a training starts with
+# Initial weights
 
 FREE_KEYS = ("backend", "dropout", "attention_dropout", "activation_dropout")
-"""Keys of [model] that do not change what trained weights compute."""
+"""Keys of [model] that do not affect what trained weights compute."""
 
 
 def fitting_parent(
     folder: Path, config: Config, prepared: Prepared, *, run_dir: Path
 ) -> CheckpointReference:
-    """The best checkpoint of the run in `folder`, if a new run in `run_dir` can start with it.
+    """The best checkpoint of the run in `folder`, after checking that a new run can start from it.
 
     Raises:
-        UsageError: it has another tokenizer, or a model that differs in more than having more
-            layers, or is the run that is to be replaced.
-        DataError: it is damaged.
+        UsageError: the tokenizer or the model differs (more layers are fine), or `run_dir` would
+            overwrite this run.
+        DataError: the run is damaged.
     """
     parent = open_run(folder)
     _check_same_model(config.model, parent)
@@ -46,7 +46,7 @@ def fitting_parent(
 
 
 def _check_same_model(config: ModelConfig, parent: Run) -> None:
-    """Make sure that weights of `parent` fit, or those of some of its layers."""
+    """Check that the weights of `parent`, or those of some of its layers, fit."""
     different = []
     for key, wanted in config:
         found = getattr(parent.config.model, key)
@@ -61,10 +61,10 @@ def _check_same_model(config: ModelConfig, parent: Run) -> None:
 
 
 def load_parent(run: Run, model: nn.Module) -> None:
-    """Fill `model` with the weights that `run` started with; from a deeper model, some layers'.
+    """Load the weights that `run` starts from into `model`; a deeper parent gives some layers.
 
     Raises:
-        DataError: they are not there any more, or not the same.
+        DataError: the weights are missing or have changed.
     """
     reference = run.manifest.init_from
     assert reference is not None
@@ -88,9 +88,9 @@ def load_parent(run: Run, model: nn.Module) -> None:
 
 
 def kept_layers(num_layers: int, num_kept: int) -> list[int]:
-    """Layers, from 0, that a model with `num_kept` takes over (Shleifer and Rush 2020).
+    """Indices of the layers that a model with `num_kept` layers takes (Shleifer and Rush 2020).
 
-    The first and the last, and others evenly between them; where one is kept, the first.
+    The first, the last, and others evenly between them; only the first if `num_kept` is 1.
     """
     if num_kept == 1:
         return [0]
@@ -100,7 +100,7 @@ def kept_layers(num_layers: int, num_kept: int) -> list[int]:
 def weights_of_layers(
     weights: Mapping[str, Tensor], kept: Mapping[str, Sequence[int]], *, names: Iterable[str]
 ) -> dict[str, Tensor]:
-    """The `weights` of a deeper model for the parameters `names` of one with its `kept` layers."""
+    """Pick the `kept` layers from a deeper model's weights, for the parameters `names`."""
     taken = {}
     for name in names:
         found = re.match(r"backend\.(\w+)\.layers\.(\d+)", name)
@@ -119,12 +119,12 @@ def weights_of_layers(
 def references_to_teachers(
     config: Config, prepared: Prepared, *, run_dir: Path
 ) -> tuple[CheckpointReference, ...]:
-    """The best checkpoints of the runs that `training.distil_from` names, for a run in `run_dir`.
+    """The best checkpoints of the runs in `training.distil_from`.
 
     Raises:
-        UsageError: one has another tokenizer or direction, or reads only shorter sentences, or is
-            the run that is to be replaced.
-        DataError: one is damaged.
+        UsageError: a teacher has another tokenizer or direction, or a lower model.max_len, or
+            `run_dir` would overwrite it.
+        DataError: a teacher is damaged.
     """
     references = []
     for folder in config.training.distil_from or ():
@@ -140,10 +140,10 @@ def references_to_teachers(
 
 
 def load_teachers(run: Run) -> list[TranslationModel]:
-    """The models that `run` learns from.
+    """The teachers of `run`.
 
     Raises:
-        DataError: one is not there any more, or not the same.
+        DataError: a teacher is missing or has changed.
     """
     models = []
     for reference in run.manifest.distil_from:
@@ -157,7 +157,7 @@ def load_teachers(run: Run) -> list[TranslationModel]:
 
 
 def _reference_to_best(run: Run, prepared: Prepared, *, run_dir: Path) -> CheckpointReference:
-    """Its best checkpoint, and which weights that has now; the languages may be others."""
+    """The best checkpoint of `run` with its current hash; its languages may differ."""
     if run.folder.resolve() == run_dir.resolve():
         raise UsageError(f"{run.folder}: training would overwrite this run; add --run DIR")
     options = replace(run.tokenizers.options, lowercase=prepared.tokenizers.options.lowercase)
@@ -176,10 +176,10 @@ def _reference_to_best(run: Run, prepared: Prepared, *, run_dir: Path) -> Checkp
 
 
 def _referenced_run(reference: CheckpointReference, *, needed_by: Run) -> Run:
-    """The run that `reference` names, with the weights that it had then.
+    """The run of `reference`, after checking that its weights are still the same.
 
     Raises:
-        DataError: it or its checkpoint is not there any more, is damaged, or has other weights.
+        DataError: the run or its checkpoint is missing or damaged, or has other weights.
     """
     remedy = f"{needed_by.folder} needs it: restore it, or train again"
     try:

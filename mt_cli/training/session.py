@@ -1,7 +1,7 @@
-"""One stretch of training, from a start or a resume to an end: `Session.loop` is the loop.
+"""One session of training, from a start or a resume to the end; `Session.loop` is the loop.
 
-For each update: log, validate, save, stop. With several processes, the first one scores, saves and
-decides, and the others follow.
+For each update: log, validate, save, stop. With several processes, the first one validates, saves
+and decides, and the others follow.
 """
 
 import logging
@@ -45,13 +45,13 @@ from mt_cli.training.validator import Validator
 log = logging.getLogger(__name__)
 
 MAX_SKIPS = 10
-"""After this many updates in a row that are not finite, training would not recover."""
+"""Give up after this many non-finite updates in a row."""
 DIVERGED = 3.0
 """Training has diverged when the validation loss exceeds a uniform guess's by this factor."""
 
 
 class Session:
-    """One stretch of training, from a start or a resume to an end."""
+    """One session of training, from a start or a resume to the end."""
 
     def __init__(
         self,
@@ -64,9 +64,10 @@ class Session:
         time_limit_s: float | None = None,
         validates_at_limit: bool = True,
     ) -> None:
-        """The config is `run.config`. The run's newest usable checkpoint is loaded, if any.
+        """Build model and trainer for `run.config`, and load the newest usable checkpoint, if any.
 
-        The time limit counts from here; the model is validated there if `validates_at_limit`.
+        The time limit counts from here. With `validates_at_limit`, the model is validated when it
+        is reached.
         """
         self._began_at = time.monotonic()
         self._time_limit_s = math.inf if time_limit_s is None else time_limit_s
@@ -86,9 +87,9 @@ class Session:
             world=world,
         )
         self._state = CheckpointState(step=0)
-        """What the last checkpoint holds, but for weights and optimizer."""
+        """The last checkpoint, without weights and optimizer."""
         last_kept_step = -1  # without a checkpoint, step 0 is validated again
-        if run.checkpoints and world.is_first:  # the trainer gives the others what it loads
+        if run.checkpoints and world.is_first:  # the trainer broadcasts what is loaded
             self._state = self._load_newest()
             last_kept_step = self._state.step
         self._elapsed_before_s = self._state.elapsed_s
@@ -104,7 +105,7 @@ class Session:
     # The loop
 
     def loop(self, signals: StopSignals) -> str:
-        """Train until the end; returns the reason, which only the first process knows."""
+        """Train to the end; returns why it ended, which only the first process knows."""
         ended = self._world.ask_first(self._before_first_update)
         if ended is not None:
             return ended
@@ -118,7 +119,7 @@ class Session:
         return "finished"
 
     def _before_first_update(self) -> str | None:
-        """Validate what another run has given this one; returns why training ends, if it does."""
+        """Validate weights from another run; returns why training ends, if it does."""
         if self._run.manifest.init_from is not None and self._state.best_step is None:
             self._validate()
             self._save()
@@ -126,7 +127,7 @@ class Session:
         return "early_stop" if self._is_out_of_patience() else None
 
     def _after_update(self, report: StepReport, signals: StopSignals) -> str | None:
-        """Log, validate, save or stop, as is due; returns why training ends, if it does."""
+        """Log, validate, save or stop if due; returns why training ends, if it does."""
         is_last = report.step == self._trainer.total_steps
         self._monitor.on_update(report)
         if is_last or report.step % self._run.config.training.log_every == 0:
@@ -159,15 +160,15 @@ class Session:
     def _is_out_of_patience(self) -> bool:
         return 0 < self._run.config.training.patience <= self._state.validations_without_gain
 
-    # What the loop does
+    # Parts of the loop
 
     def run(self, signals: StopSignals, *, config_path: Path) -> None:
-        """Train in the first process until the end, a limit, or one of `signals`.
+        """Train in the first process to the end, a limit, or one of `signals`.
 
         `config_path` is only logged.
         """
         if signals.received and self._world.size == 1:
-            self._stop(signals.received)  # with several processes, the others have begun
+            self._stop(signals.received)  # not with several processes: the others have begun
         self._monitor.log_start(config_path, self._runtime, num_processes=self._world.size)
         step = self._trainer.step
         total_steps = self._trainer.total_steps
@@ -202,7 +203,7 @@ class Session:
         self._monitor.log_end(ended)
 
     def _validate(self, *, counts_for_patience: bool = True) -> None:
-        """Score the model, and remember whether it is the best; of equals, the lower loss wins."""
+        """Validate the model, and note if it is the best so far; ties go to the lower loss."""
         self._check_finite()
         validator = self._validator
         began_at = time.monotonic()
@@ -213,7 +214,7 @@ class Session:
         ):
             found = validator.validate(self._trainer.step, on_progress=on_progress)
         guessing = math.log(self._run.tokenizers.tgt.vocab_size)
-        if not found.nll <= DIVERGED * guessing:  # so written, it covers NaN
+        if not found.nll <= DIVERGED * guessing:  # "not <=" also catches NaN
             self._give_up(f"the loss on val is {found.nll:.1f}, guessing has {guessing:.1f}")
         score = found.bleu.score if validator.best_by == "bleu" else -found.nll
         best = self._state
@@ -228,7 +229,7 @@ class Session:
         self._monitor.log_validation(found, is_best=is_best, validation_s=elapsed_s)
 
     def _save(self) -> None:
-        """Write a checkpoint, which is the last one now, and remove those that nothing needs."""
+        """Write a checkpoint, point `last` to it, and remove checkpoints no longer needed."""
         self._check_finite()
         self._state = replace(self._state, step=self._trainer.step, elapsed_s=self._elapsed_s())
         name = checkpoint_name(self._state.step)
@@ -254,10 +255,10 @@ class Session:
         raise StoppedError(message, signal_number=signal_number)
 
     def _load_newest(self) -> CheckpointState:
-        """Fill model and trainer from the newest checkpoint that can be used.
+        """Load model and trainer from the newest usable checkpoint.
 
         Raises:
-            DataError: none is complete, with finite weights.
+            DataError: no checkpoint is complete with finite weights.
         """
         failures: list[str] = []
         for name in reversed(self._run.checkpoints):
@@ -281,7 +282,7 @@ class Session:
             if has_best and checkpoint_name(state.best_step or 0) not in self._run.checkpoints:
                 state = replace(state, best_score=None, best_nll=None, best_step=None)
             self._state = state
-            self._point_to(last=name)  # a kill may have kept this from being done
+            self._point_to(last=name)  # a kill may have come before this was done
             if not failures:
                 self._run.remove_unused_checkpoints(last=name)
             if state.step > self._trainer.total_steps:
@@ -298,20 +299,20 @@ class Session:
             self._run.point("best", to=checkpoint_name(self._state.best_step))
         self._run.point("last", to=last)
 
-    # What ends a training
+    # Failures
 
     def _check_skips(self) -> None:
-        """Stop if updates since the last log line were not finite; waits for the device."""
+        """Give up if updates since the last log line were not finite; waits for the device."""
         skipped, in_a_row = self._monitor.num_skipped()
         if self._runtime.precision == "fp16":
-            # fp16 skips updates until its loss scale fits, which may have to be halved often.
+            # fp16 skips updates until its loss scale has been halved often enough.
             if in_a_row >= MAX_SKIPS + FIRST_SCALE_LOG2:
                 self._give_up(f"the loss or the gradient is not finite, {in_a_row} times in a row")
         elif skipped:
             self._give_up("the loss or the gradient is not finite")
 
     def _check_finite(self) -> None:
-        """Stop if updates, weights or optimizer are not finite; waits for the device."""
+        """Give up if updates, weights or optimizer are not finite; waits for the device."""
         self._check_skips()
         tensors: list[Tensor] = [*self.model.parameters(), *self._trainer.state_dict().values()]
         if not torch.stack([tensor.isfinite().all() for tensor in tensors]).all():
@@ -332,16 +333,16 @@ class Session:
 
     @cached_property
     def _validator(self) -> Validator:
-        """Only the first process needs one."""
+        """Needed only in the first process."""
         return Validator(self.model, self._run, self._prepared, runtime=self._runtime)
 
     @cached_property
     def _monitor(self) -> Monitor:
-        """Only the first process needs one."""
+        """Needed only in the first process."""
         return Monitor(self._run, self._trainer, self._validator, elapsed_s=self._elapsed_s)
 
     def _warn_of_another_rate(self) -> None:
-        """Warn where the rates before the resume were those of another schedule or length."""
+        """Warn if the learning rates before the resume followed another schedule or length."""
         path = self._run.metrics_path
         before = [each for each in read_metrics(path) if each["kind"] == "step"]
         if not before:
@@ -360,6 +361,6 @@ class Session:
         self._monitor.write_status(state, self._state, reason=reason)
 
     def _elapsed_s(self, *, in_session: bool = False) -> float:
-        """Seconds of training, earlier sessions included unless only this one's are asked for."""
+        """Seconds of training, with earlier sessions unless `in_session`."""
         in_this = time.monotonic() - self._began_at
         return in_this if in_session else self._elapsed_before_s + in_this

@@ -17,18 +17,18 @@ from mt_cli.runs.run import Run
 log = logging.getLogger(__name__)
 
 Tracker = Callable[[Mapping[str, float], int], None]
-"""Takes values by name, measured after so many updates."""
+"""Takes values by name, and the step at which they were measured."""
 MODULES: dict[TrackerName, str] = {
     "tensorboard": "torch.utils.tensorboard",
     "trackio": "trackio",
     "wandb": "wandb",
 }
 ID_FILE = "tracker.txt"
-"""File in a run folder with the name by which a service knows the run."""
+"""File in a run folder with the run's name at the tracking service."""
 
 
 def import_tracker(name: TrackerName) -> Any:  # noqa: ANN401 — a module without types
-    """The module of the tracker `name`, if it is one."""
+    """The module of the tracker `name`; None for "none"."""
     if name == "none":
         return None
     return import_extra(MODULES[name], extra=name, needed_by=f"runtime.track '{name}'")
@@ -36,23 +36,23 @@ def import_tracker(name: TrackerName) -> Any:  # noqa: ANN401 — a module witho
 
 @contextmanager
 def tracking(run: Run, *, after_step: int) -> Iterator[Tracker | None]:
-    """The tracker that the config of `run` names; a resumed run goes on after update `after_step`.
+    """The tracker in the config of `run`; a resumed run continues after update `after_step`.
 
     Raises:
-        ResourceError: a service does not answer, or wants to know who you are.
+        ResourceError: a service does not answer, or needs a login.
     """
     name = run.config.runtime.track
     module = import_tracker(name)
     if name == "none":
         yield None
     elif name == "tensorboard":
-        # What a kill lost of later updates is hidden.
+        # Hide later updates that were logged before a kill.
         writer = module.SummaryWriter(str(run.folder / name), purge_step=after_step + 1)
 
         def write(values: Mapping[str, float], step: int) -> None:
             for key, value in values.items():
                 writer.add_scalar(key, value, step)
-            writer.flush()  # what is only in memory is lost by a kill
+            writer.flush()  # a kill loses what is only in memory
 
         try:
             yield write
@@ -67,9 +67,9 @@ def tracking(run: Run, *, after_step: int) -> Iterator[Tracker | None]:
 
 
 class _Service:
-    """Trackio or Weights & Biases, whose interfaces are alike; training goes on where they fail.
+    """Trackio or Weights & Biases, which share an interface; training continues if they fail.
 
-    What they print goes to stderr, because stdout carries the result.
+    Their output goes to stderr, because stdout is for the result.
     """
 
     def __init__(self, module: Any, run: Run) -> None:  # noqa: ANN401
@@ -89,7 +89,7 @@ class _Service:
             raise ResourceError(f"runtime.track '{module.__name__}': {error}") from error
 
     def call(self, name: str, *args: object, **options: object) -> None:
-        """Call the service's function `name`, unless the service has failed before."""
+        """Call the service's function `name`, unless a call has failed before."""
         if self._has_failed:
             return
         try:

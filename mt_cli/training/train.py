@@ -1,6 +1,6 @@
 """`train`: from a config and prepared data to a run folder with a best and a last checkpoint.
 
-Checks that config, data and run fit together before anything slow begins.
+Checks that config, data and run fit together before slow work begins.
 """
 
 import json
@@ -57,12 +57,12 @@ FIXED_KEYS = (
     "training.distil_from",
     "runtime.seed",
 )
-"""What a run keeps from its first step: model, order of data, optimizer, teachers, and what is best
-by.
+"""Keys that must not change on a resume: model, data order, optimizer, teachers, and how the best
+checkpoint is chosen.
 """
 
 Start = Literal["new", "resume", "auto_resume", "overwrite"]
-"""Make a new run; go on with one; go on with it if it exists and make it if not; or replace it."""
+"""Create a run; continue one; continue it if it exists, else create it; or replace it."""
 
 
 def train_run(
@@ -75,24 +75,23 @@ def train_run(
     time_limit_s: float | None = None,
     config_path: Path | None = None,
 ) -> Run | None:
-    """Train `config`'s model on `prepared_dir` into `run_dir`.
+    """Train a model by `config` on the data in `prepared_dir`; write the run to `run_dir`.
 
-    Where a time limit ends training, the model is validated if `validates_at_limit`. `config_path`
-    is where `config` was read, for the log.
+    With `validates_at_limit`, the model is validated when the time limit is reached. `config_path`
+    is the config's file, for the log.
 
     Returns the run, whose status.json says how training ended: `finished`, `early_stop` or
-    `time_limit`. Where torchrun has started several processes they train together; all but the
-    first return None.
+    `time_limit`. With several processes (torchrun), all but the first return None.
 
     Raises:
-        UsageError: the run exists and is to be new, or is to be resumed and does not exist; or the
-            model is neither that of `training.init_from` nor one with fewer layers.
-        DataError: the data are not prepared, or not as `config` wants them. DivergedError: the loss
-            is NaN or infinite. StoppedError: a signal came; the state is saved. ResourceError: out
-            of memory, another process is gone, or what `runtime.track` names is not installed.
+        UsageError: a new run already exists, or one to resume does not; or the model is neither
+            that of `training.init_from` nor one with fewer layers.
+        DataError: the data is not prepared, or not for this `config`. DivergedError: the loss is
+            NaN or infinite. StoppedError: a signal came; the state is saved. ResourceError: out of
+            memory, another process died, or the package for `runtime.track` is not installed.
     """
     began_at = time.monotonic()
-    import_tracker(config.runtime.track)  # before anything is made
+    import_tracker(config.runtime.track)  # fail before anything is written
     with joined_world() as world, ExitStack() as stack:
         if not world.is_first:
             logging.getLogger("mt_cli").setLevel(logging.ERROR)  # the first process reports
@@ -109,7 +108,7 @@ def train_run(
             **describe_machine(runtime),
             "processes": world.size,
         }
-        signals = stack.enter_context(StopSignals())  # of all processes, for the first to answer
+        signals = stack.enter_context(StopSignals())  # in all processes; the first one reacts
         run = world.after_first(
             lambda: _open_or_create(
                 run_dir, config, prepared, environment, start=start, stack=stack
@@ -122,7 +121,7 @@ def train_run(
         if time_limit_s is not None:
             time_limit_s -= time.monotonic() - began_at
         session = Session(
-            replace(run, config=config),  # a resumed run may continue with another one
+            replace(run, config=config),  # a resumed run may continue with another config
             prepared,
             runtime,
             world,
@@ -160,17 +159,17 @@ def _open_or_create(
     start: Start,
     stack: ExitStack,
 ) -> Run:
-    """The run to be trained, whose lock `stack` holds from now on."""
+    """The run to train; `stack` holds its lock from now on."""
 
     def continues() -> bool:
         return start == "resume" or (start == "auto_resume" and (run_dir / MANIFEST).exists())
 
     if start == "resume":
-        open_run(run_dir)  # or nothing there is worth a lock
+        open_run(run_dir)  # fails before locking if there is no run
     elif not continues():
         check_place(run_dir, overwrite=start == "overwrite")
     stack.enter_context(locked(run_dir))
-    if continues():  # another process may have made it meanwhile
+    if continues():  # another process may have created it meanwhile
         return _resumed_run(run_dir, config, prepared)
     parent = None
     if config.training.init_from is not None:
@@ -187,14 +186,14 @@ def _open_or_create(
 
 
 def _set_up(config: Config, world: World, *, continues: Path | None) -> Runtime:
-    """Set up this process; all of them compute in the precision of the first.
+    """Set up this process; all processes compute in the precision of the first.
 
-    A run that is resumed, `continues`, keeps the precision that was chosen for it.
+    `continues` is the run to resume, which keeps the precision that was chosen for it.
     """
     wanted = config.runtime
     set_up_process(threads=wanted.threads)
     runtime = choose_runtime(device=wanted.device, precision=wanted.precision, graphs=wanted.graphs)
-    if runtime.device.type == "mps":  # PyTorch's Adam would not skip an update that is not finite
+    if runtime.device.type == "mps":  # PyTorch's fused Adam does not skip non-finite updates there
         raise ResourceError("training does not run on Apple GPUs; use --device cpu")
     precision = runtime.precision
     if runtime.device.type == "cpu" and wanted.precision == "auto" and precision == "bf16":
@@ -207,7 +206,7 @@ def _set_up(config: Config, world: World, *, continues: Path | None) -> Runtime:
 
 
 def _chosen_before(run_dir: Path | None) -> Precision | None:
-    """The precision in which the run of `run_dir`, if there is one, was trained last, on a CPU."""
+    """The precision in which the run in `run_dir`, if any, was last trained on a CPU."""
     if run_dir is None or not (run_dir / MANIFEST).exists():
         return None
     facts = open_run(run_dir).latest_environment()
@@ -216,17 +215,17 @@ def _chosen_before(run_dir: Path | None) -> Precision | None:
 
 
 BF16_GAIN = 1.15
-"""How many times as fast as fp32 bf16 has to be on a CPU: what is gained must be worth rounding."""
+"""Minimum speed-up of bf16 over fp32 on a CPU that is worth the rounding."""
 TRIED_WIDTH = 32
 TRIED_TOKENS = 2048
-"""Tokens of the trial at most. With a quarter of them, bf16 gains half as much as in training."""
+"""Maximum tokens in the trial. With a quarter of them, bf16 gains half as much as in training."""
 
 
 def fastest_precision(config: ModelConfig, *, tokens_per_batch: int) -> Precision:
-    """In which precision this CPU trains layers of `config` fastest, by trying for a moment.
+    """The precision in which this CPU trains layers of `config` fastest, by a short trial.
 
-    What a processor says of itself does not tell: with vectors of bf16, but no matrix unit, some
-    train half as fast again as in fp32 and others two thirds as fast.
+    The processor's features do not tell: with bf16 vectors but no matrix unit, some CPUs train 1.5
+    times as fast as in fp32, others only two thirds as fast.
     """
     one_layer = config.model_copy(update={"encoder_layers": 1, "decoder_layers": 1, "tie": "none"})
     width = min(TRIED_WIDTH, config.max_len)
@@ -249,14 +248,14 @@ def fastest_precision(config: ModelConfig, *, tokens_per_batch: int) -> Precisio
 
 
 def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Run:
-    """The run that is resumed, whose lock the caller holds."""
+    """The run to resume; the caller holds its lock."""
     run = open_run(run_dir)
     if not prepared.continues(run.manifest.prepared.sha256):
         raise UsageError(f"{run_dir}: the data in {prepared.folder} have changed; train again")
     if run.manifest.prepared.sha256 != prepared.sha256:
         log.warning("%s: continuing with the shards that were appended to its data", run_dir)
     changed = differences(run.config, config)
-    changed.pop("training.init_from", None)  # the run has begun
+    changed.pop("training.init_from", None)  # irrelevant once the run has begun
     fixed = [
         f"{path} = {json.dumps(was)}, now {json.dumps(now)}"
         for path, (was, now) in changed.items()
@@ -266,7 +265,7 @@ def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Run:
         raise UsageError(
             f"{run_dir} was started with {'; '.join(fixed)}; change it back, or train again"
         )
-    if config.runtime.precision == "auto":  # which keeps what the run has
+    if config.runtime.precision == "auto":  # "auto" keeps the run's precision
         changed.pop("runtime.precision", None)
     if changed:
         log.warning("%s: continuing with a changed value of %s", run_dir, ", ".join(changed))

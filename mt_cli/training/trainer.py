@@ -1,8 +1,7 @@
-"""The training loop: one update on one page, and a generator that makes them one after the other.
+"""`Trainer`: the updates of a training, and all state that changes during training.
 
-`Trainer._update` is the update, and `CudaGraphs` replays it.
-Owns everything that changes during training, and saves and restores it. Letters: B, S, T as in
-`batching`.
+`Trainer._update` is one update, `Trainer.run` yields one after the other, and `CudaGraphs` replays
+them. Letters: B, S, T as in `batching`.
 """
 
 import logging
@@ -28,7 +27,7 @@ from mt_cli.training.optimizer import LossScale, Optimizer, WorkingCopy, gradien
 
 log = logging.getLogger(__name__)
 ENOUGH_PAIRS = 1 << 20
-"""Pairs from which the updates of an epoch are counted, in about half a second."""
+"""Pairs after which the updates per epoch are extrapolated; counting takes about half a second."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class StepReport:
 
 
 class Trainer:
-    """Updates `model` on `split` as `config` says; iterate over `run()`."""
+    """Trains `model` on `split` by `config`; iterate over `run()`."""
 
     def __init__(
         self,
@@ -65,10 +64,10 @@ class Trainer:
         seed: int,
         world: World | None = None,
     ) -> None:
-        """With a `world` of several processes, each takes its shard of every batch."""
+        """With several processes in `world`, each takes its shard of every batch."""
         self.model = model
         self.step = 0
-        """Updates made so far; the next batch follows from it alone."""
+        """Updates made so far; it alone determines the next batch."""
         self._split = split
         self._config = config
         self._runtime = runtime
@@ -89,20 +88,20 @@ class Trainer:
 
         self.num_pairs = len(split)
         self.steps_per_epoch = self._count_steps()
-        """Updates of every epoch."""
+        """Number of updates, the same in every epoch."""
         self.total_steps = config.max_epochs * self.steps_per_epoch
         if config.max_steps is not None:
             self.total_steps = min(self.total_steps, config.max_steps)
 
     def learn_from(self, teachers: Sequence[TranslationModel]) -> None:
-        """Let what `teachers` predict be part of the labels from now on."""
+        """Use the predictions of `teachers` as part of the labels from now on."""
         share = self._config.distil_share
         self._teachers = Teachers(teachers, share=share, runtime=self._runtime)
 
     def run(self) -> Iterator[StepReport]:
-        """Make the updates that are left, one for each report.
+        """Make the remaining updates, and yield a report after each.
 
-        Every process begins where the first one stands, with its weights and its state.
+        All processes start with the step, the weights and the state of the first one.
         """
         self.step = self._world.broadcast_int(self.step)
         self._world.broadcast_([*self._parameters, *self.state_dict().values()])
@@ -150,7 +149,7 @@ class Trainer:
                     teachers=self._teachers,
                 )
             with record_function("backward"):
-                # The gradient of a mean over the tokens of the update, so accumulation is exact.
+                # Dividing by the tokens of the whole update makes accumulation exact.
                 torch.autograd.backward(loss.minimized, self._scale.factor * per_token)
                 self._working.add_gradients_to_master()
             sums += torch.stack([loss.minimized.detach(), loss.nll])
@@ -158,8 +157,8 @@ class Trainer:
         with record_function("step"):
             self._scale.unscale_(self._parameters)
             grad_norm = clip_grad_norm_(self._parameters, self._config.clip_norm or float("inf"))
-            # One update that is not finite would spoil the weights for ever. This is decided on
-            # the device, so the host does not wait: zero times inf or NaN is NaN.
+            # A single non-finite update would ruin the weights. The device decides, so the host
+            # does not wait: zero times inf or NaN is NaN.
             skipped = (sums.sum() + grad_norm).mul_(0).nan_to_num_(1.0)
             self._optimizer.step(lr, skipped=skipped)
             self._scale.update(overflowed=skipped)
@@ -195,49 +194,49 @@ class Trainer:
         )
 
     def _seed_dropout(self) -> None:
-        """Let dropout depend on the update alone, so that resuming needs no generator's state."""
+        """Seed dropout by the update, so that resuming needs no generator state."""
         entropy = (self._seed, self.step + 1, self._world.rank)
         seed = np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(1)
         seed_dropout(int(seed))
 
     def _start_over(self) -> None:
-        """Clear what a failed capture has left behind."""
+        """Clean up after a failed capture."""
         for model in (self.model, self._working.model):
             model.zero_grad(set_to_none=True)
         self._seed_dropout()
 
     def _has_graphs(self) -> bool:
-        """Whether every update is one batch in one process, and its loss can be padded."""
+        """Whether graphs are possible: one batch per update, one process, targets can be padded."""
         is_one_batch = self._config.accumulation == 1 and self._world.size == 1
         return is_one_batch and self.model.output.bias is None
 
     # Saving and restoring
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What the next update depends on besides the weights, by name: the optimizer's state."""
+        """The state besides the weights that the next update depends on: the optimizer's."""
         return {**self._optimizer.state_dict(), **self._scale.state_dict()}
 
     def restore(self, step: int, tensors: Mapping[str, Tensor]) -> None:
-        """Continue after update `step`, with the `state_dict()` that was saved then.
+        """Continue after update `step` with the `state_dict()` saved then.
 
-        The weights saved with them have to be in `model` already.
+        `model` must already have the weights saved with it.
 
         Raises:
             KeyError: a tensor is missing.
-            ValueError: one has another shape.
+            ValueError: a tensor has another shape.
         """
         self.step = step
         self._optimizer.load_state_dict(tensors)
         self._scale.load_state_dict(tensors)
 
-    # Which batches
+    # Planning batches
 
     def _planned_updates(self, *, epoch: int) -> Iterator[list[PlannedBatch]]:
-        """The batches of each update of `epoch` (from 0), without end; every call yields the same.
+        """The batches of each update of `epoch` (from 0), repeated forever; deterministic.
 
-        Plans differ by a few batches from epoch to epoch, epochs do not: of a longer plan the last
-        batches are left out, and after a shorter one its first come again. So how many updates a
-        training has is known before its first one.
+        The plans of epochs differ by a few batches, but every epoch has the same number of updates:
+        a longer plan is cut, and a shorter one starts again. So the total number of updates is
+        known before the first one.
         """
         while True:
             batches = plan_epoch(
@@ -250,7 +249,7 @@ class Trainer:
                 yield update
 
     def _count_steps(self) -> int:
-        """Updates that the first epoch's plan has; of a large corpus, its beginning tells."""
+        """Number of updates in the first epoch's plan; extrapolated for a large corpus."""
         size = epoch_size(self._split)
         num_steps = 0
         num_pairs = 0
@@ -262,23 +261,23 @@ class Trainer:
 
 
 UpdateFunction = Callable[[Sequence[Batch], float | Tensor, float | Tensor], Tensor]
-"""See `Trainer._update`: batches, learning rate, one over the number of target tokens."""
+"""Like `Trainer._update`: takes batches, learning rate, one over the number of target tokens."""
 
 
 MAX_GRAPHS = 64
-"""Each holds memory; batches of further shapes are computed without a graph."""
+"""Each graph takes memory; batches of further shapes run without one."""
 
 
 class CudaGraphs:
-    """Calls an update whose work on the device depends on shapes and values of tensors alone.
+    """Replays an update whose work on the device depends only on shapes and values of tensors.
 
-    The first batch of a shape is computed as usual, which also prepares the kernels; the second is
-    captured, and it and all later ones are replayed. After a capture that failed, further shapes
-    are computed as usual.
+    The first batch of a shape runs as usual, which also prepares the kernels. The second one is
+    captured, and this and all later ones are replayed. After a failed capture, further shapes run
+    as usual.
     """
 
     def __init__(self, update: UpdateFunction, *, start_over: Callable[[], None]) -> None:
-        """`start_over` clears what a failed `update` has left behind."""
+        """`start_over` cleans up after a failed `update`."""
         self._update = update
         self._start_over = start_over
         self._can_capture = True
@@ -288,7 +287,7 @@ class CudaGraphs:
     def __call__(
         self, batches: Sequence[Batch], lr: float | Tensor, per_token: float | Tensor
     ) -> Tensor:
-        """What the update returns; several batches, which are rare, are not captured."""
+        """Make the update; several batches, which are rare, are not captured."""
         if len(batches) != 1:
             return self._update(batches, lr, per_token)
         batch = batches[0].with_targets_padded()
@@ -319,7 +318,7 @@ class CudaGraphs:
             self._can_capture = False
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             log.warning("stopped capturing CUDA graphs, training will be slower: %s", reason)
-            torch.cuda.set_stream(stream)  # a capture that failed may leave its own
+            torch.cuda.set_stream(stream)  # a failed capture may leave its own stream set
             self._start_over()
 
 
@@ -344,7 +343,7 @@ class CapturedUpdate:
         self.pool = self._graph.pool()
 
     def __call__(self, inputs: Sequence[Tensor]) -> Tensor:
-        """What the update returns for other inputs of the same shapes."""
+        """Replay the update on other inputs of the same shapes."""
         for place, value in zip(self._inputs, inputs, strict=True):
             place.copy_(value)
         self._graph.replay()

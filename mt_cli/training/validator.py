@@ -1,4 +1,4 @@
-"""Validates a model in training: loss on `val`, and BLEU through the Translator that users get."""
+"""Validation during training: loss on `val`, and BLEU with the same Translator that users get."""
 
 import logging
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ from mt_cli.translation.translator import OnProgress, Translator
 log = logging.getLogger(__name__)
 
 NUM_SAMPLES = 2
-"""Translations that are shown after a validation."""
+"""Number of translations shown after a validation."""
 
 
 @dataclass(frozen=True)
 class Validation:
-    """How good the model is on the validation split after `step` updates."""
+    """The model's scores on the validation split after `step` updates."""
 
     step: int
     nll: float
@@ -39,7 +39,7 @@ class Validation:
 
 
 class Validator:
-    """Scores a model in training on `val`."""
+    """Validates a model during training."""
 
     def __init__(
         self, model: TranslationModel, run: Run, prepared: Prepared, *, runtime: Runtime
@@ -52,13 +52,13 @@ class Validator:
         self.refs = prepared.lines("val", "tgt")
         distance = max(1, len(self.sources) // NUM_SAMPLES)
         self.samples = range(0, len(self.sources), distance)[:NUM_SAMPLES]
-        """Places of the sources whose translations are shown."""
+        """Indices of the sources whose translations are shown."""
         perfect = self._score(self.refs)
         self.bleu_signature = perfect.signature
         self.has_bleu = perfect.score > 0
-        """Whether BLEU can tell translations apart; not if all references have under four words."""
+        """Whether BLEU is usable; it is always 0 if all references have fewer than four words."""
         self.best_by = run.config.training.best_by if self.has_bleu else "loss"
-        """What the best checkpoint is judged by."""
+        """The measure that chooses the best checkpoint."""
         if self.best_by != run.config.training.best_by:
             log.warning(
                 "the val references are too short for BLEU, it is 0 even for the references "
@@ -115,7 +115,7 @@ def mean_nll(
 
 
 def truncated(split: EncodedSplit, *, longest: int) -> EncodedSplit:
-    """`split` with each sentence cut to its first `longest` ids; no pair is left out."""
+    """`split` with each sentence cut to its first `longest` ids; no pair is dropped."""
     lengths = np.maximum(split.src.lengths, split.tgt.lengths)
     num_cut = int((lengths > longest).sum())
     if num_cut == 0:
