@@ -15,14 +15,14 @@ from torch.nn import functional as F
 from mt_cli.decoding import Hyp, Ids, wu_length_penalty
 
 Banned = tuple[Tensor, Tensor]
-"""Ids (R, P), and which of them may not follow their row, (R, P).
+"""Ids (R, P), and a mask (R, P) of those that must not follow their row.
 
-Picking those out would wait for a GPU.
+Selecting them by the mask would wait for a GPU.
 """
 
 
 def mask_(logits: Tensor, banned: Banned | None) -> None:
-    """Overwrite with minus infinity what is `banned` in `logits` (R, V)."""
+    """Set the `banned` entries of `logits` (R, V) to minus infinity."""
     if banned is not None:
         ids, is_banned = banned
         upper_bounds = torch.full_like(ids, torch.inf, dtype=logits.dtype)
@@ -37,16 +37,16 @@ class Rules:
     bos_id: int
     eos_id: int
     forbidden_ids: Sequence[int] = ()
-    """Ids never chosen, unless the rules leave nothing else."""
+    """Ids never chosen, unless nothing else is allowed."""
     no_repeat_ngram: int = 0
-    """Length in ids of sequences that may not occur twice in a hypothesis; 0 is no limit."""
+    """Length in ids of sequences that must not occur twice in a hypothesis; 0 is off."""
 
     def forbidden_on(self, device: torch.device) -> Tensor:
         """`forbidden_ids` (F,) as a tensor."""
         return torch.tensor(self.forbidden_ids, dtype=torch.long, device=device)
 
     def repeated_ids(self, hyps: Tensor) -> Banned | None:
-        """Next ids that would repeat a sequence in `hyps` (R, T); None if there can be none yet."""
+        """Next ids that would repeat a sequence in `hyps` (R, T); None if `hyps` are too short."""
         n = self.no_repeat_ngram
         T = hyps.shape[1]
         if not 0 < n <= T:
@@ -56,9 +56,9 @@ class Rules:
         return windows[..., -1], (windows[..., :-1] == tail).all(-1)
 
     def masker(self, device: torch.device) -> Callable[[Tensor, list[Tensor]], Tensor]:
-        """A function that masks in `logits` (R, V), in place, what may not follow the ids so far.
+        """A function that masks `logits` (R, V) in place, given the ids so far.
 
-        These are a list of (R,), one for each position.
+        These are a list with (R,) for each position.
         """
         forbidden_ids = self.forbidden_on(device)
 
@@ -72,24 +72,24 @@ class Rules:
 
 
 BLOCK = 64
-"""Entries of a row that are compared at a time."""
+"""Block size for finding the largest entries of a row."""
 
 
 def argmax(scores: Tensor) -> Tensor:
-    """The place (R,) of the largest entry of each row of `scores` (R, V), the first of equals."""
+    """The index (R,) of the largest entry in each row of `scores` (R, V); ties go to the first."""
     if scores.device.type != "cpu":
         return scores.argmax(-1)
-    # NumPy's uses SIMD and takes a third of the time of PyTorch's.
+    # NumPy's argmax uses SIMD and takes a third of the time of PyTorch's.
     return torch.from_numpy(scores.detach().float().numpy().argmax(-1))
 
 
 def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The `k` largest entries of each row of `scores` (R, V), sorted, and their places.
+    """The `k` largest entries of each row of `scores` (R, V), sorted, and their indices.
 
-    Both are (R, k); if a row has fewer entries, they are filled with `-inf`.
+    Both are (R, k); if a row has fewer entries, it is padded with `-inf`.
     """
     V = scores.shape[1]
-    if k == 1:  # the first of equals, as `argmax`
+    if k == 1:  # breaks ties as `argmax` does
         places = argmax(scores).unsqueeze(1)
         return scores.gather(1, places), places
     if 2 * k * BLOCK > V or scores.is_cuda:  # blocks would not help
@@ -98,7 +98,7 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
             values = F.pad(values, (0, k - V), value=-torch.inf)
             places = F.pad(places, (0, k - V))
         return values, places
-    # Each of the k largest is in one of the k blocks with the largest maxima.
+    # The k largest entries are in the k blocks with the largest maxima.
     blocks = _block_maxima(scores).topk(k, sorted=False).indices  # (R, k)
     places, entries = _entries_of_blocks(blocks, scores)
     values, order = entries.topk(k)
@@ -108,10 +108,10 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def top_log_probs(
     logits: Tensor, k: int, *, forbidden: Tensor, banned: Banned | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of the `k` likeliest of each row of `logits` (R, V), and their ids.
+    """Log-probabilities of the `k` likeliest ids in each row of `logits` (R, V), and these ids.
 
     Both are (R, k). Two kinds of ids are never returned, but keep their probability: those in
-    `forbidden` (F,) for every row, and what is `banned`. May overwrite `logits`.
+    `forbidden` (F,) for every row, and the `banned` ones. May overwrite `logits`.
     """
     if banned is not None or logits.is_cuda:
         log_probs = logits.log_softmax(-1)
@@ -121,7 +121,7 @@ def top_log_probs(
     passed_over = logits[:, forbidden]  # (R, F)
     logits.index_fill_(1, forbidden, -torch.inf)
     best, ids = top_k(logits, k)
-    # The peak is subtracted so that exp cannot overflow.
+    # Subtract the peak so that exp cannot overflow.
     peak = torch.cat([best[:, :1], passed_over], dim=-1).amax(-1, keepdim=True)
     total = logits.sub_(peak).exp_().sum(-1, keepdim=True)
     total = total + (passed_over - peak).exp_().sum(-1, keepdim=True)
@@ -129,7 +129,7 @@ def top_log_probs(
 
 
 def _block_maxima(scores: Tensor) -> Tensor:
-    """The largest entry of each block of `scores` (R, V), (R, blocks); the last may be shorter."""
+    """The maximum of each block of `scores` (R, V), (R, blocks); the last block may be shorter."""
     R, V = scores.shape
     whole = V - V % BLOCK
     maxima = scores[:, :whole].view(R, -1, BLOCK).amax(-1)
@@ -139,9 +139,9 @@ def _block_maxima(scores: Tensor) -> Tensor:
 
 
 def _entries_of_blocks(blocks: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Places and entries of `scores` (R, V) in `blocks` (R, k), both (R, k·BLOCK).
+    """Indices and entries of `scores` (R, V) in `blocks` (R, k), both (R, k·BLOCK).
 
-    Entries beyond the last are `-inf`.
+    Entries beyond the end are `-inf`.
     """
     V = scores.shape[1]
     within = torch.arange(BLOCK, device=scores.device)
@@ -156,39 +156,39 @@ def _entries_of_blocks(blocks: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
 STEPS_BETWEEN_CHECKS = {"cpu": 1, "cuda": 8, "mps": 8}
 """Steps between checks for finished sentences; each check makes the host wait for a GPU."""
 SHARE_THAT_STAYS = 0.05
-"""Finished sentences are removed if they exceed this share: moving the others has its cost too."""
+"""Finished sentences are removed only above this share: moving the others also costs time."""
 
 
 class SearchState(Protocol):
-    """What the step function remembers of each sentence and its beams (one at the start)."""
+    """The step function's state for each sentence and its beams (one at the start)."""
 
     def select(self, sentences: Tensor) -> None:
         """Keep only `sentences` (M,), in that order."""
         ...
 
     def reorder(self, parents: Tensor) -> None:
-        """Let beam n of sentence b continue its present beam `parents[b, n]`, of (B, N).
+        """Let beam n of sentence b continue its current beam `parents[b, n]`; (B, N).
 
-        N may exceed the number of present beams, as it does after the first step.
+        N may exceed the number of current beams, as it does after the first step.
         """
         ...
 
 
 NONE = -1
-"""No id: what follows a prefix that is shorter than another."""
+"""Padding after a prefix that is shorter than others."""
 
 
 def pad_prefixes(prefixes: Sequence[Ids], device: torch.device) -> Tensor:
-    """What hypotheses begin with, (B, P), with `NONE` after it."""
+    """The `prefixes` as a tensor (B, P), padded with `NONE`."""
     longest = max(map(len, prefixes), default=0)
     rows = [[*prefix, *[NONE] * (longest - len(prefix))] for prefix in prefixes]
     return torch.tensor(rows, dtype=torch.long, device=device).view(len(rows), longest)
 
 
 Step = Callable[[Tensor, Any], Tensor]
-"""Gives logits (M, N, V) after the latest ids (M, N) of the beams, and advances the state."""
+"""Returns logits (M, N, V) after the latest ids (M, N) of the beams, and advances the state."""
 ChooseNext = Callable[[Tensor, list[Tensor], Tensor], Tensor]
-"""Gives the next ids (M,) from logits (M, V), the T ids (M,) so far, and the sentences (M,)."""
+"""Returns the next ids (M,) for logits (M, V), the T ids (M,) so far, and the sentences (M,)."""
 
 
 def greedy_search(
@@ -200,14 +200,14 @@ def greedy_search(
     prefixes: Tensor | None = None,
     choose: ChooseNext | None = None,
 ) -> list[list[int]]:
-    """Append the likeliest token, or what `choose` returns, until `eos_id` or the limit.
+    """Append the likeliest token, or the one from `choose`, until `eos_id` or the limit.
 
-    `step` takes the latest ids (M, 1) and the state, and gives logits (M, 1, V), which are
-    overwritten. `choose` gets them without the second dimension and has to apply the `rules`.
-    `max_lens` (B,) limits each sentence, `eos_id` not counted. Hypotheses begin with `prefixes`,
-    which are shorter than that; see `pad_prefixes`. Finished sentences leave the batch
-    once they are more than a few; until then, `choose` gets them too. Returns B id sequences
-    without `bos_id` and `eos_id`.
+    `step` takes the latest ids (M, 1) and the state, and returns logits (M, 1, V), which are
+    overwritten. `choose` gets them without the second dimension and must apply the `rules`.
+    `max_lens` (B,) limits each sentence, without `eos_id`. Hypotheses begin with `prefixes`, which
+    must be shorter (see `pad_prefixes`). Finished sentences leave the batch once there are more
+    than a few; until then, `choose` gets them too. Returns B id sequences without `bos_id` and
+    `eos_id`.
     """
     if choose is None:
         mask = rules.masker(max_lens.device)
@@ -219,7 +219,7 @@ def greedy_search(
     check_every = STEPS_BETWEEN_CHECKS[max_lens.device.type]
     limits = max_lens  # (M,)
     lowest_limit = min(limits.tolist(), default=0)
-    rows = torch.arange(B, device=limits.device)  # (M,): which sentence each live row is
+    rows = torch.arange(B, device=limits.device)  # (M,): the sentence of each live row
     has_ended = torch.zeros_like(limits, dtype=torch.bool)  # (M,)
     ids = torch.full_like(limits, rules.bos_id)  # (M,)
     so_far: list[Tensor] = []  # the ids of the live rows at each position, (M,)
@@ -272,18 +272,18 @@ def beam_search(
 
     Hypotheses are ranked by `score`; `length_penalty` is the alpha of `wu_length_penalty`.
 
-    At each length, a sentence keeps its most likely continuations, as many as it has beams left.
-    One that ends uses up its beam, so a single beam is greedy search. A sentence is done when it
-    has no beam left, or when no live beam can still become one of its `n_best`. The upper bound for
-    a live beam's score is its present log-probability, which can only fall, divided by the largest
-    penalty that its limit allows.
+    At each length, a sentence keeps its most likely continuations, one per remaining beam. A
+    hypothesis that ends uses up its beam, so a single beam is greedy search. A sentence is done
+    when it has no beam left, or when no live beam can still become one of its `n_best`. The upper
+    bound for a live beam's score is its current log-probability, which can only fall, divided by
+    the largest penalty within its limit.
 
-    `step` takes the latest ids (M, N) and the state, which begins with one beam, and gives logits
-    (M, N, V). `max_lens` (B,), from 1, limits each sentence, `eos_id` not counted; at its limit a
-    beam ends without `eos_id`. Hypotheses begin with `prefixes`, which are shorter than their
-    limits (see `pad_prefixes`) and count as certain: log-probabilities are of what follows. Ids
-    that the `rules` forbid keep their probability; it is not shared among the others. The logits
-    are overwritten. If fewer than `n_best` hypotheses are found, empty ones with a score of minus
+    `step` takes the latest ids (M, N) and the state, which begins with one beam, and returns logits
+    (M, N, V), which are overwritten. `max_lens` (B,), from 1, limits each sentence, without
+    `eos_id`; at its limit, a beam ends without `eos_id`. Hypotheses begin with `prefixes`, which
+    must be shorter than their limits (see `pad_prefixes`) and count as certain: log-probabilities
+    are those of the rest. Ids that the `rules` forbid keep their probability; it is not
+    redistributed. If fewer than `n_best` hypotheses are found, empty ones with a score of minus
     infinity are added.
     """
     search = _Beams(
@@ -323,9 +323,9 @@ def beam_search(
 
 
 def _follow(prefix_ids: Tensor, log_probs: Tensor, next_ids: Tensor) -> tuple[Tensor, Tensor]:
-    """`log_probs` and `next_ids` (M, N, K), with `prefix_ids` (M,) as the only choice.
+    """Make `prefix_ids` (M,) the only, certain choice in `log_probs` and `next_ids` (M, N, K).
 
-    It is certain. Sentences without a prefix keep theirs.
+    Sentences whose prefix has ended are unchanged.
     """
     prefix_ids = prefix_ids.view(-1, 1, 1)
     certain = torch.full_like(log_probs[0, 0], -torch.inf)  # (K,)
@@ -345,7 +345,7 @@ class _Beams:
         self._n_best = n_best
         self._alpha = alpha
         self._eos_id = eos_id
-        self.rows = torch.arange(B, device=device)  # (M,): which sentence each is
+        self.rows = torch.arange(B, device=device)  # (M,): the sentence of each row
         self._limits = max_lens  # (M,)
         # (M,): beams that have not ended
         self._num_live = torch.full((B,), beam_size, device=device)
@@ -353,7 +353,7 @@ class _Beams:
         self._log_probs = torch.zeros(B, 1, device=device)  # (M, N): of live beams, -inf for others
         self._ids = torch.empty(B, 1, 0, dtype=torch.long, device=device)  # (M, N, T)
         # Beams that have not ended are also written, to the last slot, so the host need not wait to
-        # learn which ended. That slot's score stays minus infinity, so it is never chosen.
+        # learn which ones ended. That slot's score stays minus infinity, so it is never chosen.
         slots = beam_size + 1
         self._ended_ids = torch.full((B, slots, _longest(max_lens)), eos_id, device=device)
         self._ended_log_probs = torch.full((B, slots), -torch.inf, device=device)
@@ -365,11 +365,11 @@ class _Beams:
         return self._ids.flatten(0, 1)
 
     def extend(self, log_probs: Tensor, next_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Replace the live beams by their most likely continuations.
+        """Replace the live beams with their most likely continuations.
 
-        `next_ids` (M, N, K) are the most likely ids after each beam, as many as new beams are
-        wanted; `log_probs` are their log-probabilities. Returns for each new beam the beam that it
-        continues, (M, K), and its new id, (M, K).
+        `next_ids` (M, N, K) are the K most likely ids after each beam, and `log_probs` their
+        log-probabilities; K is the number of new beams. Returns, for each new beam, the beam that
+        it continues, (M, K), and its new id, (M, K).
         """
         K = log_probs.shape[2]
         total = (self._log_probs.unsqueeze(-1) + log_probs).flatten(1)  # (M, N·K)
@@ -384,7 +384,7 @@ class _Beams:
         return parents, ids
 
     def drop_finished(self) -> Tensor:
-        """Drop the sentences that are done; returns the places (M,) of those that are not."""
+        """Drop finished sentences; returns the indices (M,) of the others."""
         ended, _ = self._ended_scores[self.rows].topk(self._n_best)  # (M, n_best)
         longest_penalty = wu_length_penalty(self._limits, self._alpha)
         upper_bound = self._log_probs.max(-1).values / longest_penalty  # (M,)
@@ -412,7 +412,7 @@ class _Beams:
         return found
 
     def _record_ended(self, is_eos: Tensor) -> None:
-        """Move live beams to the ended ones: where `is_eos` (M, N), and at the limit."""
+        """Record beams that end: where `is_eos` (M, N) is true, or at the limit."""
         length = self._ids.shape[-1]
         is_at_limit = (self._limits == length).unsqueeze(1)
         has_ended = (is_eos | is_at_limit) & (self._log_probs > -torch.inf)  # (M, N)
@@ -429,7 +429,7 @@ class _Beams:
 
 
 def _compacted_rows(is_live: Tensor) -> Tensor:
-    """Rows that `is_live` (M,) marks; the last of them fill the gaps, so that few have to move."""
+    """The live rows by `is_live` (M,); the last ones fill the gaps, so that few rows move."""
     num_live = sum(is_live.tolist())
     rows = torch.arange(num_live, device=is_live.device)
     if num_live == len(is_live):
@@ -449,7 +449,7 @@ def _until(eos_id: int, ids: list[int]) -> list[int]:
 # Sampling
 
 MIN_TEMPERATURE = 1e-6
-"""Below, fp32 would overflow; it already draws the likeliest token."""
+"""Lower values would overflow fp32; this one already draws only the likeliest token."""
 
 
 def sample_search(
@@ -467,12 +467,11 @@ def sample_search(
 ) -> list[Hyp]:
     """A random hypothesis of each sentence, drawn token by token; see `greedy_search`.
 
-    `draws` (B, longest limit) are uniform in [0, 1), one for every token. A sentence's hypothesis
-    depends on its own draws, not on the rest of the batch. `temperature` divides the logits: below
-    1 it prefers likely tokens. `top_k` and `top_p` are as in `sample_ids`. Log-probabilities are
+    `draws` (B, longest limit) are uniform in [0, 1), one per token. A sentence's hypothesis depends
+    only on its own draws, not on the rest of the batch. `temperature` divides the logits: values
+    below 1 favour likely tokens. `top_k` and `top_p` are as in `sample_ids`. Log-probabilities are
     the model's, as in `beam_search`: neither `rules` nor sampling change them. `length_penalty` is
-    the alpha of `wu_length_penalty`, by which scores are divided. `prefixes` are as in
-    `beam_search`.
+    the alpha of `wu_length_penalty`, which divides the scores. `prefixes` are as in `beam_search`.
     """
     device = max_lens.device
     log_probs = torch.zeros(len(max_lens), device=device)
@@ -503,23 +502,23 @@ def sample_search(
 def sample_ids(logits: Tensor, draws: Tensor, *, k: int = 0, p: float = 1.0) -> Tensor:
     """Draw an id from each row of `logits` (R, V): the first whose running sum exceeds the draw.
 
-    Only the `k` likeliest are drawn (Fan et al. 2018; 0 is all), and of these the fewest with the
-    total probability `p` (Holtzman et al. 2020); with such a limit, the ids are ordered by
+    Draws only from the `k` likeliest ids (Fan et al. 2018; 0 is all), and of these from the fewest
+    with a total probability of `p` (Holtzman et al. 2020). With such a limit, ids are sorted by
     probability. `draws` (R,) are in [0, 1). Returns (R,).
     """
-    if k == 0 and p == 1:  # no order is needed, and sorting is slow
+    if k == 0 and p == 1:  # skip sorting, which is slow
         return _inverse_cdf(logits.softmax(-1), draws).squeeze(1)
     k = min(k or logits.shape[1], logits.shape[1])
     values, ids = top_k(logits, k)  # both (R, k)
     probs = values.softmax(-1)
     before = probs.cumsum(-1) - probs  # (R, k): probability of all likelier tokens
     too_far = before >= p
-    too_far[:, 0] = False  # the likeliest may always be drawn
+    too_far[:, 0] = False  # the likeliest id may always be drawn
     return ids.gather(1, _inverse_cdf(probs.masked_fill(too_far, 0.0), draws)).squeeze(1)
 
 
 def _inverse_cdf(probs: Tensor, draws: Tensor) -> Tensor:
-    """First place (R, 1) where the running sum of `probs` (R, V) exceeds `draws` (R,) · total."""
+    """First index (R, 1) where the running sum of `probs` (R, V) exceeds `draws` (R,) · total."""
     reached = probs.cumsum(-1)
     total = reached[:, -1:]
     # Rounding must not raise a target to the total, which no running sum exceeds.

@@ -1,1 +1,1 @@
-"""Models in the form of other programs, and small copies of runs."""
+"""Export: models for other programs, and small copies of runs."""

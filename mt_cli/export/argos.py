@@ -1,4 +1,4 @@
-"""The exporter for Argos Translate and LibreTranslate: a package around a model for CTranslate2."""
+"""Export for Argos Translate and LibreTranslate: a package with a CTranslate2 model."""
 
 import json
 import zipfile
@@ -17,13 +17,14 @@ from mt_cli.text.tokenizers import TOKENIZER_FOLDER
 from mt_cli.translation.options import NEVER_CHOSEN
 
 CTRANSLATE2_MAX_INPUT = 1024
-"""Tokens of an input, unless it is told otherwise."""
+"""CTranslate2's default limit of tokens per input."""
 
 
 def check_fits_argos(run: Run) -> None:
-    """Refuse a `run` whose model Argos Translate cannot use.
+    """Reject a `run` whose model Argos Translate cannot use.
 
-    It has one SentencePiece model for both sides, changes no letter and splits no sentence.
+    Argos Translate uses one SentencePiece model for both sides and never lower-cases text. It does
+    not split long sentences either, so the positions must be extensible.
     """
     found = run.tokenizers
     wanted = {
@@ -37,10 +38,10 @@ def check_fits_argos(run: Run) -> None:
 
 
 def pack_for_argos(run: Run, folder: Path, *, checkpoint: str, quantization: Quantization) -> None:
-    """Write a package (a zip) of `checkpoint` into `folder`, where the run has been exported.
+    """Write a package (.zip) of `checkpoint` into `folder`, which already has the export.
 
-    Argos Translate splits no long sentences and rules out no symbols, so its model has more
-    positions and does the second by itself.
+    Argos Translate neither splits long sentences nor forbids symbols, so its model has more
+    positions, and a bias that rules these symbols out.
     """
     model = run.load_model(checkpoint=checkpoint, backend="scratch")
     max_len = max(CTRANSLATE2_MAX_INPUT, model.max_len)

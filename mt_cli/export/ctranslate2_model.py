@@ -1,4 +1,4 @@
-"""The exporter for CTranslate2: a run's weights and tokenizers as that engine loads them."""
+"""Export for CTranslate2: a run's weights and tokenizers in that engine's format."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def write_export(run: Run, folder: Path, *, checkpoint: str, quantization: Quantization) -> None:
-    """Write `checkpoint` of `run` into `folder` as CTranslate2 loads it, and our own files."""
+    """Write `checkpoint` of `run` into `folder` in CTranslate2's format, plus our own files."""
     write_model(
         folder,
         run.load_model(checkpoint=checkpoint, backend="scratch"),
@@ -44,7 +44,7 @@ def write_export(run: Run, folder: Path, *, checkpoint: str, quantization: Quant
         is_subwords = name.endswith(".model")
         content = normalizing_output(data) if is_subwords else data
         write_atomically(folder / TOKENIZER_FOLDER / name, content)
-    # The engine computes in what the weights are stored as.
+    # The engine computes in the precision of the stored weights.
     decoding = run.config.decoding.model_copy(update={"precision": "fp32"})
     config = run.config.model_copy(update={"decoding": decoding})
     write_atomically(folder / RUN_CONFIG, dump_config(config).encode())
@@ -64,7 +64,7 @@ def write_export(run: Run, folder: Path, *, checkpoint: str, quantization: Quant
 
 
 NEVER_CHOSEN_BIAS = -1e4
-"""On the logits of ids that are ruled out: below any model's, and still a number in float16."""
+"""Bias on the logits of forbidden ids: below any model's logits, and still finite in float16."""
 
 
 def write_model(
@@ -77,10 +77,10 @@ def write_model(
     quantization: Quantization = "none",
     ruled_out: Sequence[int] = (),
 ) -> None:
-    """Write `model`, made after `config`, into `folder` as CTranslate2 loads it.
+    """Write `model`, built from `config`, into `folder` in CTranslate2's format.
 
-    `src_tokens` and `tgt_tokens` name the entries of the vocabularies, by id. Target ids that are
-    `ruled_out` are never found, and their probability is shared out.
+    `src_tokens` and `tgt_tokens` are the vocabularies, in order of the ids. Target ids in
+    `ruled_out` are never chosen; their probability goes to the others.
     """
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.common_spec import Activation
@@ -88,13 +88,13 @@ def write_model(
     spec = TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
         config.num_heads,
-        # Only a pre-norm model is given final norms here. CTranslate2 runs them with either kind,
-        # so `stack.pre_norm` below says which it is.
+        # CTranslate2's constructor gives only pre-norm models final norms, but the engine runs
+        # them with either kind, so `stack.pre_norm` below sets the real kind.
         pre_norm=True,
         no_final_norm=not config.final_norm,
-        # Its GELU is the exact one, as ours is; GELUTanh approximates it.
+        # GELU is exact, like ours; GELUTanh is an approximation.
         activation={"relu": Activation.RELU, "gelu": Activation.GELU}[config.activation],
-        # Layer and heads (0 is the mean of all) whose attention it returns: see
+        # Layer and heads (0: mean of all heads) of the returned attention; see
         # `Engine.cross_attention`.
         alignment_layer=max(0, config.decoder_layers - 2),
         alignment_heads=0,
@@ -114,8 +114,8 @@ def write_model(
 
 
 def _fill(spec: "TransformerSpec", model: TranslationModel, config: ModelConfig) -> None:
-    # Copies of all, because quantizing changes them in place; fixed positions too, which no state
-    # has.
+    # Copies, because quantizing changes them in place; with fixed positions, which are not in the
+    # state_dict.
     tensors = {
         **model.state_dict(),
         "src_positions.weight": model.src_positions.weight.detach(),
@@ -132,7 +132,7 @@ def _fill(spec: "TransformerSpec", model: TranslationModel, config: ModelConfig)
         norm.beta = weights[f"{name}.bias"]
 
     def fill_attention(attention: "MultiHeadAttentionSpec", name: str) -> None:
-        """Self-attention has one projection for q, k and v; cross-attention has q's apart."""
+        """Self-attention has one projection for q, k and v; cross-attention has one for q."""
         *inputs, output = attention.linear
         cuts = [config.d_model] if len(inputs) == 2 else []
         matrices = np.split(weights[f"{name}.in_proj_weight"], cuts)

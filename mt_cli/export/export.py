@@ -1,4 +1,4 @@
-"""`export`: a run's model for CTranslate2 or Argos, or a small copy of the run, with proof of both.
+"""`export`: a run's model for CTranslate2 or Argos, or a small copy of the run, with a check.
 
 The template of the exported README.md is export.md.
 """
@@ -40,9 +40,9 @@ log = logging.getLogger(__name__)
 
 PROOF_LINES = 50
 FAITHFUL = 0.9
-"""Share of identical lines that unquantised weights reach; rounding alone leaves 0.99 of them."""
+"""Required share of identical translations without quantization; rounding alone leaves 0.99."""
 OWN_FILES = (EXPORTED_MODEL, "config.json", "tokenizer/tokenizer.json")
-"""Files that mark a folder as our export; any CTranslate2 model has the first two."""
+"""Files that identify our export; every CTranslate2 model has the first two."""
 OWN_FILES_OF_COPY = (MANIFEST, RUN_CONFIG, "last.txt")
 
 
@@ -54,13 +54,13 @@ class Export:
     checkpoint: str
     quantization: Quantization
     proof: dict[str, int] | None
-    """`n` lines of val that both translated greedily, on the CPU, how many are `identical`; None
-    where they were not at hand.
+    """Result of the check: `n` lines of val that both translated greedily on the CPU, and how many
+    translations are `identical`; None if the data was not available.
     """
 
     @property
     def is_refuted(self) -> bool:
-        """Whether it is another model than the run's, which rounding does not excuse."""
+        """Whether the export differs from the run by more than rounding explains."""
         if self.proof is None or self.quantization != "none":
             return False
         return self.proof["identical"] < FAITHFUL * self.proof["n"]
@@ -77,16 +77,16 @@ def export_run(
     threads: int = 0,
     overwrite: bool = False,
 ) -> Export:
-    """Write the model of `checkpoint` into the new `folder`, ready to translate, with a proof.
+    """Write the model of `checkpoint` into the new `folder`, ready to translate, and check it.
 
-    The proof: both translate lines of the validation split. Without the data there is a warning in
-    its place. A copied run with the very same weights needs no proof.
+    The check: run and export translate lines of the validation split. Without the data, there is
+    only a warning. A copy with identical weights is not checked.
 
     Raises:
-        ResourceError: CTranslate2 is not installed. UsageError: no such run or checkpoint; the
-            folder exists, and `overwrite` is off or it is no export; Argos Translate cannot use
-            such a model.
-        DataError: `data_dir` does not hold the data of the run.
+        ResourceError: CTranslate2 is not installed. UsageError: the run or checkpoint does not
+            exist; the folder exists, and `overwrite` is off or it is not an export; Argos Translate
+            cannot use this model.
+        DataError: `data_dir` does not have the data of the run.
     """
     _check_request(folder, to=to, quantization=quantization, overwrite=overwrite)
     run = open_run(run_dir)
@@ -106,7 +106,7 @@ def export_run(
             copy_run(run, partial, checkpoint=name, has_halves=quantization == "float16")
         else:
             write_export(run, partial, checkpoint=name, quantization=quantization)
-        # Greedily, because of all searches that one alone is the same in both engines.
+        # Greedy, because it is the only search that is the same in both engines.
         precision = "fp32" if to == "run" else None
         search = {"beam_size": 1, "temperature": 0.0, "precision": precision}
         options = DecodingOptions(name, device="cpu", threads=threads, search=search)
@@ -131,7 +131,7 @@ def export_run(
         if to == "argos":
             pack_for_argos(run, partial, checkpoint=name, quantization=quantization)
     if to == "run":
-        write_card(open_run(folder))  # which says where it is
+        write_card(open_run(folder))  # the card names the run's folder
     log.info("exported %s of %s to %s", name, run_dir, folder)
     return Export(folder, name, quantization, proof)
 

@@ -1,4 +1,4 @@
-"""The small copy of a run: what every command needs, without the state of training."""
+"""Small copies of runs: everything that commands need, without the training state."""
 
 import json
 from dataclasses import replace
@@ -28,15 +28,15 @@ from mt_cli.runs.run import (
 )
 
 RUN_QUANTIZATIONS = ("none", "float16")
-"""What the weights of a copied run can be stored as."""
+"""Number formats for the weights of a copied run."""
 
 
 def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> None:
-    """Fill `folder` with what `run` and its `checkpoint` need, in 16 bits if it `has_halves`.
+    """Copy `run` with one `checkpoint` into `folder`, with weights in 16 bits if `has_halves`.
 
-    Kept: config, tokenizer, what training measured, and scores if the weights are the same to the
-    bit. Left out: other checkpoints, the optimizer's state, the log, and the texts of evaluations,
-    which belong to their corpus.
+    It copies config, tokenizer, metrics, and the scores if the weights are bit-identical. It leaves
+    out other checkpoints, the optimizer's state, the log, and the texts of evaluations, which
+    belong to their corpus.
 
     Raises:
         DataError: a file of the run is damaged.
@@ -47,7 +47,7 @@ def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> No
     weights = read_weights(source, run.parameter_shapes)
     weights = {name: tensor.to(dtype) for name, tensor in weights.items()}
     state = read_state(source)
-    if state.best_step != state.step:  # it is all that there is, and so the best
+    if state.best_step != state.step:  # the only checkpoint in the copy is also the best
         state = replace(state, best_step=state.step, best_score=None)
     save_checkpoint(folder / CHECKPOINTS / source.name, weights, state=state)
     for pointer in POINTERS:
@@ -67,7 +67,7 @@ def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> No
 
 
 def _mark_validation(run: Run, path: Path, *, step: int, weights: str) -> None:
-    """Note in the copied metrics that the validation after `step` was of other `weights`."""
+    """Mark the validation after `step` in the copied metrics as one of other `weights`."""
     records = []
     for record in read_metrics(run.metrics_path):
         is_of_checkpoint = record["kind"] == "validation" and record["step"] == step

@@ -1,1 +1,1 @@
-"""Figures and curves."""
+"""Looking at runs and models: facts, attention maps, curves."""

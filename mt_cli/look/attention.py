@@ -1,4 +1,4 @@
-"""`Attention`: how much each token attends to each other one, for a sentence and its translation.
+"""`Attention`: the attention weights of a model for a sentence and its translation.
 
 Letters: S source length, T target length, L layers, H heads.
 """
@@ -26,17 +26,17 @@ TITLES: Mapping[MapKind, str] = {
     "cross": "cross-attention",
 }
 ENDINGS = (*PICTURES, ".json")
-"""Endings of the files that maps can be written to."""
+"""File endings for writing attention maps."""
 
 
 @dataclass(frozen=True, eq=False)
 class TeacherForced:
-    """A sentence and a translation, as the model is given them in training: one row each."""
+    """A sentence and a translation as model inputs, as in training, with a batch size of 1."""
 
     source: str
     translation: str
     src_ids: Tensor = field(repr=False)
-    """(1, S), ending in `</s>`."""
+    """(1, S), ending with `</s>`."""
     tgt_in: Tensor = field(repr=False)
     """(1, T), beginning with `<s>`."""
     src_tokens: tuple[str, ...] = field(repr=False)
@@ -44,17 +44,17 @@ class TeacherForced:
     tgt_tokens: tuple[str, ...] = field(repr=False)
     """The token at each of the T target positions."""
     predicted_tokens: tuple[str, ...] = field(repr=False)
-    """The token that is predicted at each of them: the next one."""
+    """The token predicted at each target position: the next one."""
 
     @classmethod
     def of(cls, translator: Translator, line: str, *, target: str | None = None) -> "TeacherForced":
-        """`line` and a translation as one pass of the model takes them.
+        """Prepare `line` and a translation for one pass of the model.
 
-        The translation is `target`, or the translator's own. Of a line that is translated in parts,
-        the first is used.
+        The translation is `target`, or the translator's own. If the line is translated in parts,
+        only the first is used.
 
         Raises:
-            UsageError: `line` or `target` is empty, the model cannot take all of it, or it is
+            UsageError: `line` or `target` is empty or too long for the model, or the model is
                 exported.
         """
         model = translator.model
@@ -105,7 +105,7 @@ class Attention:
 
     @classmethod
     def of(cls, translator: Translator, line: str, *, target: str | None = None) -> "Attention":
-        """The attention when `line` is translated as `target`, in fp32.
+        """Compute the attention for `line` and the translation `target`, in fp32.
 
         By default, `target` is the translator's own translation; see `TeacherForced.of`.
         """
@@ -114,9 +114,9 @@ class Attention:
         return cls(pair, {kind: weights[:, 0].cpu() for kind, weights in maps.items()})
 
     def labels(self, kind: MapKind) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Tokens of the rows, which attend, and of the columns, which are attended to.
+        """Tokens of the rows (which attend) and of the columns (which are attended to).
 
-        A row of the cross-attention is labelled with the token that was predicted there.
+        Rows of cross-attention are labelled with the token predicted there.
         """
         if kind == "encoder":
             return self.pair.src_tokens, self.pair.src_tokens
@@ -132,7 +132,7 @@ class Attention:
         `head` is a number from 1, `mean` or `all`.
 
         Raises:
-            UsageError: there is no such kind, layer or head.
+            UsageError: the kind, layer or head does not exist.
         """
         if kind not in TITLES:
             raise UsageError(f"kind {kind!r}: expected {', '.join(TITLES)}")
@@ -174,10 +174,10 @@ class Attention:
         layer: int | None = None,
         head: int | str = "mean",
     ) -> None:
-        """Write a picture or JSON of these maps; the ending of `path` says which.
+        """Write these maps as a picture or JSON, by the ending of `path`.
 
         Raises:
-            UsageError: the ending is none of `ENDINGS`, or see `maps`.
+            UsageError: the ending is not in `ENDINGS`; or as in `maps`.
         """
         path = Path(path)
         check_ending(path, ENDINGS)
@@ -190,7 +190,7 @@ class Attention:
         write_picture(path, list(panels.values()), title=title)
 
     def _layer(self, kind: MapKind, layer: int | None) -> int:
-        """The number of a layer; the last if none is asked for."""
+        """The number of a layer; the last one by default."""
         num_layers = len(self.weights[kind])
         if layer is None:
             return num_layers

@@ -1,6 +1,6 @@
-"""Figures: curves of trainings, and grids of cells such as attention maps.
+"""Figures: curves of trainings, and grids such as attention maps.
 
-Matplotlib is imported only to draw.
+Matplotlib is imported only when something is drawn.
 """
 
 import io
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PICTURES = (".png", ".svg")
-"""Endings of the files that can be drawn."""
+"""File endings of pictures."""
 DOTS_PER_INCH = 150
 MAX_LABEL = 16
-"""Characters of a token that are shown."""
+"""Maximum characters of a token's label."""
 CELL = 0.2
 """Side of a cell with a legible label, in inches."""
 MAX_PANEL = 16.0
-"""Side of a panel, in inches; in larger ones, the cells shrink."""
+"""Maximum side of a panel, in inches; beyond it, the cells shrink."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One grid."""
+    """A grid of cells."""
 
     title: str
     rows: Sequence[str]
@@ -56,26 +56,26 @@ class Panel:
 
 
 def check_ending(path: Path, endings: Sequence[str]) -> None:
-    """Refuse a file whose ending does not say how to draw, before any work is done.
+    """Check the ending of `path` before any work is done.
 
     Raises:
-        UsageError: the ending of `path` is none of `endings`.
+        UsageError: the ending is not in `endings`.
     """
     if path.suffix.lower() not in endings:
         raise UsageError(f"{path}: unknown picture format; use {' or '.join(endings)}")
 
 
 def render(compose: Callable[[], "Figure"], ending: str) -> bytes:
-    """The figure from `compose` as the content of a file with this `ending`, one of `PICTURES`."""
+    """Draw the figure from `compose`, as the content of a file with this `ending` (`PICTURES`)."""
     image_format = ending.lower().removeprefix(".")
-    # No window system is needed, nor has to be installed, whatever the environment says.
+    # Never load a window system, whatever the environment says.
     backend = None if "matplotlib" in sys.modules else os.environ.pop("MPLBACKEND", None)
-    import matplotlib as mpl  # late: it takes a second, and few commands draw
+    import matplotlib as mpl  # lazily: it takes a second, and few commands draw
 
     if backend is not None:
         os.environ["MPLBACKEND"] = backend
     content = io.BytesIO()
-    # The same figure gives the same file: neither the user's settings nor the date matter.
+    # Reproducible files: independent of the user's settings and of the date.
     metadata = {"Date": None} if image_format == "svg" else None
     with mpl.rc_context(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -96,12 +96,12 @@ def render(compose: Callable[[], "Figure"], ending: str) -> bytes:
 
 
 def write_picture(path: Path, panels: Sequence[Panel], *, title: str) -> None:
-    """Write a picture of `panels` to `path`, whose ending is one of `PICTURES`."""
+    """Write a picture of `panels` to `path`, with an ending of `PICTURES`."""
     write_atomically(path, render(lambda: compose_panels(panels, title=title), path.suffix))
 
 
 def compose_panels(panels: Sequence[Panel], *, title: str) -> "Figure":
-    """A picture of `panels`, beside and below each other, all on one scale of colours."""
+    """A figure with `panels` in rows and columns, on a common colour scale."""
     from matplotlib.figure import Figure
 
     most_rows = max(len(panel.rows) for panel in panels)
@@ -115,7 +115,7 @@ def compose_panels(panels: Sequence[Panel], *, title: str) -> "Figure":
     width = most_columns * cell + label_size + 0.3
     height = most_rows * cell + label_size + 0.5
 
-    # The number of panels in a row that makes the picture's longer side shortest.
+    # Choose the number of panels per row for which the figure's longer side is shortest.
     def longer_side(num_across: int) -> float:
         return max(num_across * width, math.ceil(len(panels) / num_across) * height)
 
@@ -137,7 +137,7 @@ def compose_panels(panels: Sequence[Panel], *, title: str) -> "Figure":
 def _draw_panel(ax: "Axes", panel: Panel, highest: float, cell: float) -> "AxesImage":
     image = ax.imshow(panel.values, cmap="Blues", vmin=0, vmax=highest, interpolation="nearest")
     ax.set_anchor("N")
-    # A token may hold dollar signs, which are no formula here.
+    # Dollar signs in tokens are not formulas.
     ax.set_xlabel(panel.title, fontsize=10, parse_math=False)
     for axis, labels in ((ax.xaxis, panel.columns), (ax.yaxis, panel.rows)):
         shown = [short_label(label) for label in labels]
@@ -154,59 +154,58 @@ def _draw_panel(ax: "Axes", panel: Panel, highest: float, cell: float) -> "AxesI
 
 
 def short_label(label: str) -> str:
-    """`label`, cut to `MAX_LABEL` letters."""
+    """`label`, cut to `MAX_LABEL` characters."""
     return label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}…"
 
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-"""Of Okabe and Ito (2008): people who see few colours tell them apart, and so does a grey print."""
+"""From Okabe and Ito (2008): distinguishable for colour-blind people and in grey prints."""
 
 
 MARKERS = "osD^vPX"
-"""One for each run, for prints without colours."""
+"""Markers of the runs, for prints without colours."""
 
 
 WIDTH, HEIGHT = 7.0, 8.5
-"""In inches: a page with margins."""
+"""Size of the figure in inches: a page with margins."""
 
 
 LINE_WIDTH = 1.4
 
 
 MAX_MARKERS = 40
-"""Validations beyond which only some are marked."""
+"""With more validations than this, only some get a marker."""
 
 
 Curve = list[tuple[float, float]]
-"""Steps, ascending, and values."""
+"""(step, value), by ascending step."""
 
 
 @dataclass(frozen=True)
 class Curves:
-    """What a run measured of itself."""
+    """The measurements of a run."""
 
     name: str
     recipe: Recipe | None
-    """None before the training has ended."""
+    """None until the training has finished."""
     bleu_signatures: tuple[str, ...]
-    """Of the points of `bleu`: one, unless sacreBLEU changed between two sessions."""
+    """Signatures of the points in `bleu`: several if sacreBLEU changed between sessions."""
     train_loss: Curve
     """What is minimized, per target token: the smoothed loss."""
     train_nll: Curve
-    """Negative log-likelihood per target token, in nats, with dropout: what `val_nll` compares
-    with.
+    """Negative log-likelihood per target token, in nats, with dropout: comparable with `val_nll`.
     """
     lr: Curve
     val_nll: Curve
-    """The same of the validation split, without dropout."""
+    """Negative log-likelihood on the validation split, without dropout."""
     bleu: Curve
 
 
 def curves_of(run: Run) -> Curves:
-    """The curves of `run`, named like its folder.
+    """Read the curves of `run`.
 
     Raises:
-        DataError: its metrics are missing or damaged, or there are none yet.
+        DataError: its metrics are missing, damaged or still empty.
     """
     path = run.metrics_path
     records = read_metrics(path)
@@ -235,11 +234,11 @@ def curves_of(run: Run) -> Curves:
 
 
 def plot_runs(run_dirs: Sequence[Path], *, output: Path) -> list[Curves]:
-    """Draw the curves of all runs into `output`, which ends with one of `PICTURES`; return them.
+    """Draw the curves of all runs into `output` (with an ending of `PICTURES`), and return them.
 
     Raises:
-        UsageError: the ending is another, or a folder is no run.
-        DataError: a run's metrics are missing or damaged, or there are none yet.
+        UsageError: `output` has another ending, or a folder is not a run.
+        DataError: a run's metrics are missing, damaged or still empty.
     """
     check_ending(output, PICTURES)
     runs = [curves_of(open_run(run_dir)) for run_dir in run_dirs]
@@ -249,7 +248,7 @@ def plot_runs(run_dirs: Sequence[Path], *, output: Path) -> list[Curves]:
 
 
 def labels_of(run_dirs: Sequence[Path]) -> list[str]:
-    """A name for each of the folders: its own where no other has that, else its path."""
+    """A label for each folder: its name if that is unique, else its path."""
     names = [run_dir.resolve().name for run_dir in run_dirs]
     return [
         name if names.count(name) == 1 else os.path.normpath(run_dir)
@@ -258,9 +257,9 @@ def labels_of(run_dirs: Sequence[Path]) -> list[str]:
 
 
 def compose(runs: Sequence[Curves], *, labels: Sequence[str]) -> "Figure":
-    """A figure with loss, BLEU and learning rate against the step, one colour for each run.
+    """A figure with loss, BLEU and learning rate by step, with a colour for each run.
 
-    Runs that differ in their seed only are drawn as their mean and standard deviation.
+    Runs that differ only in their seed are drawn as mean and standard deviation.
     """
     from matplotlib.figure import Figure
 
@@ -298,7 +297,7 @@ def compose(runs: Sequence[Curves], *, labels: Sequence[str]) -> "Figure":
         handles=loss.get_lines(), loc="outside lower center", ncols=2, fontsize=9
     )
     for text in legend.get_texts():
-        text.set_parse_math(False)  # a folder's name may hold dollar signs
+        text.set_parse_math(False)  # a folder's name may contain dollar signs
     return figure
 
 
@@ -311,7 +310,7 @@ def _draw(
     style: str = "-",
     marker: str = "",
 ) -> None:
-    """Draw the mean of `curves` at the steps that all have, and a band of a standard deviation."""
+    """Draw the mean of `curves` at their common steps, with a band of one standard deviation."""
     of_steps = [dict(curve) for curve in curves]
     steps = sorted(set(of_steps[0]).intersection(*of_steps))
     values = np.array([list(map(of_curve.__getitem__, steps)) for of_curve in of_steps])
@@ -325,7 +324,7 @@ def _draw(
         color=colour,
         linestyle=style,
         linewidth=LINE_WIDTH,
-        marker=marker or ("." if len(steps) == 1 else ""),  # a point is no line
+        marker=marker or ("." if len(steps) == 1 else ""),  # a single point has no line
         markersize=4,
         markevery=max(1, len(steps) // MAX_MARKERS),
         label=label,
@@ -333,7 +332,7 @@ def _draw(
 
 
 def _widen_hidden(lines: Sequence["Line2D"]) -> None:
-    """Widen each line by those over it that are equal, so that it is seen behind them."""
+    """Widen each line by the number of equal lines drawn over it, so that it stays visible."""
     for number, line in enumerate(lines):
         over = sum(
             np.array_equal(line.get_xydata(), each.get_xydata()) for each in lines[number + 1 :]

@@ -1,4 +1,4 @@
-"""`inspect` and `runs`: what is in a run folder and its model, and all runs in a table."""
+"""`inspect` and `runs`: facts about a run and its model, and a table of all runs."""
 
 import json
 import logging
@@ -55,19 +55,19 @@ PARTS: Mapping[str, str] = {
     "decoder_norms": r"backend\.decoder\..*\bnorm",
     "output_layer": r"output\.",
 }
-"""Which parameters belong to a part of the model, by their names."""
+"""Parts of the model, by parameter names."""
 NUM_ENTRIES = 10
-"""Vocabulary entries that are shown of each side."""
+"""Number of vocabulary entries shown for each side."""
 
 Description = dict[str, dict[str, object]]
-"""Facts by name, by section; JSON can hold it."""
+"""Facts by section and name, representable as JSON."""
 
 
 def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Description:
-    """What the run in `run_dir` is and has reached, with the hashes of `checkpoint`.
+    """Facts about the run in `run_dir` and its `checkpoint`, if it has one yet.
 
     Raises:
-        UsageError: there is no such run or checkpoint (one that has none yet is described without).
+        UsageError: the run or the checkpoint does not exist.
         DataError: a file is missing or altered.
     """
     run = open_run(run_dir)
@@ -78,7 +78,7 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Description:
     if name is not None:
         weights[f"{name}/{MODEL}"] = run.weights_sha256(name)
     status = run.status()
-    status.pop("best_score", None)  # the validation has it, with its signature
+    status.pop("best_score", None)  # shown with the validation, with its signature
     scores: dict[str, object] = {}
     if validation := validation_of(run, name):
         shown = {key: validation.get(key) for key in ("nll", "bleu", "bleu_signature")}
@@ -98,7 +98,7 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Description:
     if not tokenizers.joint:
         vocabulary["tgt_first"] = _first_entries(tokenizers.tgt)
     inputs = {}
-    with suppress(DataError, OSError):  # the run's data may be gone
+    with suppress(DataError, OSError):  # the run's data may be missing
         prepared = open_prepared(Path(run.manifest.prepared.folder), verify=False)
         if prepared.continues(run.manifest.prepared.sha256):
             inputs = prepared.manifest.inputs
@@ -119,7 +119,7 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Description:
 
 
 def parameters_by_part(shapes: Mapping[str, Shape]) -> dict[str, object]:
-    """Number of parameters of each part, and in `total`; a shared one counts for the first part."""
+    """Number of parameters per part, and in `total`; shared ones count for the first part."""
     counts = Counter(dict.fromkeys(PARTS, 0))
     for name, shape in shapes.items():
         part = next((part for part, names in PARTS.items() if re.match(names, name)), "other")
@@ -128,13 +128,13 @@ def parameters_by_part(shapes: Mapping[str, Shape]) -> dict[str, object]:
 
 
 def _first_entries(tokenizer: Tokenizer) -> list[str]:
-    """The most frequent words or the first learnt subwords, without special symbols and bytes."""
+    """The most frequent words or first learned subwords, without special symbols and bytes."""
     entries = tokenizer.tokens(range(len(SPECIALS), tokenizer.vocab_size))
     return [entry for entry in entries if not re.fullmatch(r"<0x[0-9A-F]{2}>", entry)][:NUM_ENTRIES]
 
 
 def facts_as_text(description: Description) -> str:
-    """For people: one section after the other, and of the config what is not its default."""
+    """The description as text, by section, with only the config keys that are not defaults."""
     sections = {name: facts for name, facts in description.items() if name != "config" and facts}
     changed = differences(Config(), parse_config(description["config"]))
     not_default = {path: own for path, (_, own) in changed.items() if own not in ("", None)}
@@ -164,7 +164,7 @@ def _value(value: object) -> str:
 
 
 def shapes_as_text(traced: Sequence[ModuleShapes]) -> str:
-    """A row for each module: its name, and the shapes that go in and come out."""
+    """A row for each module: its name, and the shapes of inputs and output."""
     rows = []
     for module in traced:
         name = module["name"].removeprefix("backend.")
@@ -179,58 +179,58 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 
 BEST_FIRST = ("bleu", "val_bleu", "chrf")
-"""What is sorted with the best first."""
+"""Columns that are sorted with the best first."""
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run in a line."""
+    """A run in the table of runs."""
 
     folder: Path
     state: str
-    """That of status.json; `killed` if it says `running` and nobody is at work there."""
+    """The state in status.json; `killed` if that is `running` but no process holds the lock."""
     reason: str | None
-    """Why it did not end: the signal or the error."""
+    """Why it did not finish: the signal or the error."""
     step: int | None
     total_steps: int | None
     epoch: int | None
     seconds_left: float | None
-    """Of training, at the speed until now."""
+    """Remaining training time, at the speed so far."""
     updated_at: str
     """When it last wrote a measurement or its status: ISO 8601, UTC."""
     val_bleu: float | None
-    """Of the best checkpoint, when it was validated."""
+    """BLEU of the best checkpoint in its validation."""
     bleu: float | None
-    """Of the best checkpoint on its first test split, by the best search that was evaluated."""
+    """BLEU of the best checkpoint on its first test split, with the best search evaluated."""
     chrf: float | None
     """chrF2 of the same translations."""
     evaluation: str | None
-    """The folder in `eval/` of both."""
+    """Folder of both scores in `eval/`."""
     signatures: list[str]
-    """sacreBLEU's, of BLEU and of chrF2 as far as there are scores."""
+    """sacreBLEU's signatures of BLEU and chrF2, if there are scores."""
     num_parameters: int
     minutes: float | None
-    """Of training."""
+    """Training time."""
     recipe: Recipe
     differs: dict[str, object]
-    """Config keys whose value is not the most common one among these runs; None means not set."""
+    """Config keys whose value differs from the most common one among the runs; None: not set."""
 
     @property
     def is_finished(self) -> bool:
-        """Whether the training came to its end."""
+        """Whether the training is finished."""
         return self.state in FINISHED
 
 
 def rows_of(runs: Sequence[RunSummary]) -> list[list[RunSummary]]:
-    """The `runs` of each row of a table: finished ones that differ in their seed only share one."""
+    """The runs of each table row: finished ones that differ only in their seed share a row."""
     return joined_by_seed(runs, [each.recipe if each.is_finished else None for each in runs])
 
 
 def summarize_runs(folder: Path, *, sort: str = "name") -> list[RunSummary]:
-    """A summary of each run in `folder`; damaged ones are left out with a warning.
+    """Summarize all runs in `folder`; damaged ones are skipped with a warning.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the folder has no runs.
     """
     found: list[RunSummary] = []
     configs = []
@@ -279,7 +279,7 @@ def _summary(run: Run) -> RunSummary:
         state = "killed"
     newest = {**status}
     if state == "running":
-        for record in read_metrics(run.metrics_path):  # status.json is as old as a checkpoint
+        for record in read_metrics(run.metrics_path):  # status.json may be older
             newest.update(record)
     step = _whole(newest, "step")
     total_steps = _whole(status, "total_steps")
@@ -311,11 +311,11 @@ def _summary(run: Run) -> RunSummary:
 
 
 def _number(record: Mapping[str, object], key: str) -> float | None:
-    """The number under `key`, if there is one."""
+    """The number under `key`; None if there is none."""
     value = record.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    # Python reads integers of any size from JSON, and Infinity too.
+    # Python's JSON reads integers of any size, and Infinity.
     return float(value) if abs(value) < sys.float_info.max else None
 
 
@@ -325,7 +325,7 @@ def _whole(record: Mapping[str, object], key: str) -> int | None:
 
 
 def _uncommon_values(configs: Sequence[Config]) -> list[dict[str, object]]:
-    """For each config, its values that are not the most common ones of their keys."""
+    """For each config, the values that differ from the most common ones."""
     all_values = [flat(config) for config in configs]
     uncommon: list[dict[str, object]] = [{} for _ in configs]
     for key in dict.fromkeys(chain.from_iterable(all_values)):

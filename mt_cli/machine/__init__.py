@@ -1,1 +1,1 @@
-"""What the program runs on: devices, processes, terminals, files; no models, no data."""
+"""Access to the machine: devices, processes, the terminal, files. No models, no data."""

@@ -20,10 +20,10 @@ from mt_cli.machine.process import usable_cores
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 INT_MAX = 2**31 - 1
 MMAP_THRESHOLDS = (1 << 30, 1 << 25)
-"""The largest that glibc accepts: since 2.35, and before. It refuses larger ones."""
+"""The largest values that glibc accepts: since version 2.35, and before."""
 IMPORTED_BY = os.getpid()
 FIRST_MATRIX_UNITS = (7, 0)
-"""Compute capability of the first GPUs with tensor cores, which multiply fp16."""
+"""Compute capability of the first GPUs with tensor cores for fp16."""
 DTYPES: dict[Precision, torch.dtype] = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
@@ -40,16 +40,16 @@ class Runtime:
     graphs: bool = False
     """Whether training replays its updates as CUDA graphs."""
     threads: int = 0
-    """CPU threads while we compute inside a caller's process; 0 keeps the caller's number."""
+    """CPU threads when used as a library; 0 keeps the caller's number."""
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the numbers that are multiplied."""
+        """The dtype of matrix products."""
         return DTYPES[self.precision]
 
     @contextlib.contextmanager
     def limited(self) -> Iterator[None]:
-        """Use `threads` CPU threads in the block, then restore the number from before."""
+        """Use `threads` CPU threads in the block, then restore the previous number."""
         before = torch.get_num_threads()
         torch.set_num_threads(self.threads or before)
         try:
@@ -59,18 +59,17 @@ class Runtime:
 
     @contextlib.contextmanager
     def inference(self) -> Iterator[None]:
-        """Compute in this precision in the block, and keep nothing for a backward pass."""
-        # Inference mode is a little faster, but in it `autocast` would convert every matrix at
-        # every use.
+        """Compute in this precision in the block, without gradients."""
+        # Inference mode is slightly faster, but makes `autocast` convert matrices on every use.
         no_gradients = torch.inference_mode() if self.precision == "fp32" else torch.no_grad()
         with no_gradients, self.autocast(), self.attention():
             yield
 
     def attention(self) -> contextlib.AbstractContextManager[object]:
-        """A context in which a GPU's attention runs in kernels that take any shape at once."""
+        """A context in which a GPU's attention uses kernels without a plan per shape."""
         if self.device.type == "cpu":
             return contextlib.nullcontext()
-        # Not cuDNN's: it makes a plan for each new shape, and sentences have many.
+        # Not cuDNN: it builds a plan for each new shape, and sentences have many shapes.
         return sdpa_kernel(
             [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
         )
@@ -83,26 +82,26 @@ class Runtime:
 
 
 def set_up_process(*, threads: int = 0) -> None:
-    """Make settings that hold for the whole process: for a program, not for a library call.
+    """Apply settings to the whole process: for the CLI, not for use as a library.
 
-    CPU threads (0: PyTorch's choice), how memory is freed, and full fp32: TensorFloat-32 is off,
-    whatever the environment says.
+    These are CPU threads (0: PyTorch's choice), memory management, and full fp32: TensorFloat-32 is
+    off, whatever the environment says.
 
     Raises:
         ResourceError: too many threads.
     """
-    if threads > MAX_THREADS:  # torch takes no such number
+    if threads > MAX_THREADS:  # torch does not accept more
         raise ResourceError(f"{threads} threads: use at most {MAX_THREADS}")
     if threads:
         torch.set_num_threads(threads)
     elif "OMP_NUM_THREADS" not in os.environ and usable_cores() < torch.get_num_threads():
-        torch.set_num_threads(usable_cores())  # PyTorch does not know of a container's quota
+        torch.set_num_threads(usable_cores())  # PyTorch ignores a container's CPU quota
     _keep_freed_memory()
     torch.set_float32_matmul_precision("highest")
 
 
 def survive_fork() -> None:
-    """Let a forked process compute in one thread: PyTorch would wait for its parent's for ever."""
+    """Make forked processes use one thread: PyTorch would wait forever for the parent's threads."""
     if os.getpid() != IMPORTED_BY:
         torch.set_num_threads(1)
 
@@ -110,10 +109,10 @@ def survive_fork() -> None:
 def choose_runtime(
     *, device: Device = "auto", precision: PrecisionChoice = "auto", graphs: GraphsChoice = "off"
 ) -> Runtime:
-    """The device, and what suits it.
+    """Choose the device, and precision and CUDA graphs for it.
 
     Raises:
-        ResourceError: there is no such device.
+        ResourceError: the device does not exist.
     """
     chosen = _choose_device(device)
     suited = best_precision(chosen) if precision == "auto" else precision
@@ -121,7 +120,7 @@ def choose_runtime(
 
 
 def best_precision(device: torch.device) -> Precision:
-    """The fastest that training can use on `device`; on a CPU, training tries whether bf16 is."""
+    """The fastest training precision on `device`; on a CPU, training tests if bf16 is faster."""
     if device.type != "cuda":
         return "bf16" if device.type == "cpu" and fast_bf16() else "fp32"
     if torch.cuda.is_bf16_supported(including_emulation=False):
@@ -132,11 +131,11 @@ def best_precision(device: torch.device) -> Precision:
 def _choose_device(device: Device) -> torch.device:
     if device == "cpu":
         return torch.device("cpu")
-    if device == "mps":  # only where asked for: nobody has tried it
+    if device == "mps":  # only on request: untested
         if not torch.backends.mps.is_available():
             raise ResourceError("no Apple GPU found; use --device cpu or --device auto")
         return torch.device("mps")
-    if not torch.cuda.is_available():  # where there is a GPU, PyTorch's own warning says why
+    if not torch.cuda.is_available():  # if there is a GPU, PyTorch warns why it cannot use it
         if device == "cuda":
             raise ResourceError("no CUDA device found; use --device cpu or --device auto")
         return torch.device("cpu")
@@ -144,7 +143,7 @@ def _choose_device(device: Device) -> torch.device:
 
 
 def _own_cuda_device() -> torch.device:
-    """The GPU of this process: torchrun starts one for each."""
+    """The GPU of this process: torchrun starts one process per GPU."""
     local_rank = os.environ.get("LOCAL_RANK")
     if local_rank is None:
         return torch.device("cuda")
@@ -153,7 +152,7 @@ def _own_cuda_device() -> torch.device:
     own = int(local_rank)
     found = torch.cuda.device_count()
     if found == 1 and os.environ.get("CUDA_VISIBLE_DEVICES"):
-        own = 0  # some launchers show each process one GPU
+        own = 0  # some launchers show each process only its own GPU
     if own >= found:
         raise ResourceError(
             f"process {own + 1} has no GPU of its own; start at most {found} processes"
@@ -163,14 +162,13 @@ def _own_cuda_device() -> torch.device:
 
 
 def _keep_freed_memory() -> None:
-    """Have glibc reuse large blocks; returning them costs a page fault per 4 KiB at every step."""
+    """Make glibc keep freed blocks; returning them costs a page fault per 4 KiB at every step."""
     if platform.libc_ver()[0] != "glibc":
         return
     mallopt = ctypes.CDLL(None).mallopt
-    # Until one is accepted:
+    # `any` stops at the first accepted value.
     if any(mallopt(M_MMAP_THRESHOLD, threshold) for threshold in MMAP_THRESHOLDS):
-        # Set only with the other: alone, it would freeze the mmap threshold at 128 KiB, which is
-        # worse.
+        # Only if the other was accepted: alone, it would freeze the mmap threshold at 128 KiB.
         mallopt(M_TRIM_THRESHOLD, INT_MAX)
 
 
@@ -181,11 +179,11 @@ def seed_dropout(seed: int) -> None:
         torch.cuda.manual_seed(seed)
 
 
-# Which processor
+# Processor
 
 
 def fast_bf16() -> str:
-    """What oneDNN multiplies bf16 matrices with: `AMX`, `BF16` vectors, or nothing fast ("")."""
+    """The CPU's fast bf16 instructions, as used by oneDNN: `AMX`, `BF16` vectors, or none ("")."""
     most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
     is_unlimited = most in ("", "ALL", "DEFAULT")
     if torch.cpu._is_amx_tile_supported() and (is_unlimited or "AMX" in most):
@@ -194,19 +192,19 @@ def fast_bf16() -> str:
     return "BF16" if torch.cpu._is_avx512_bf16_supported() and may_use else ""
 
 
-# Facts that help to interpret a result
+# Facts for env.json
 
 GIB = 1 << 30
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def describe_checkout(package: Path = PACKAGE) -> dict[str, str | bool | None]:
-    """`commit` of git, and whether the files of `package` differ from it (`commit_modified`).
+    """The git `commit`, and whether the files of `package` differ from it (`commit_modified`).
 
-    Empty where git is missing or does not track the package, as when it was installed.
+    Empty if git is missing or does not track the package, as in an installed one.
     """
-    # Without this question, an environment inside somebody's repository would name that
-    # repository's commit.
+    # Without this check, an environment inside another repository would report that repository's
+    # commit.
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
         return {}
     changes = _git(package, "status", "--porcelain", "--", ".")
@@ -214,7 +212,7 @@ def describe_checkout(package: Path = PACKAGE) -> dict[str, str | bool | None]:
 
 
 def _git(folder: Path, *args: str) -> str | None:
-    """What git prints in `folder`; None if it fails."""
+    """The output of git in `folder`; None if it fails."""
     command = ["git", "--no-optional-locks", *args]
     try:
         done = subprocess.run(
@@ -226,16 +224,16 @@ def _git(folder: Path, *args: str) -> str | None:
 
 
 PACKAGES = ("sentencepiece", "spacy", "torchtext", "sacrebleu", "numpy")
-"""Packages besides torch whose version may affect a result."""
+"""Packages besides torch whose version may affect results."""
 CPU_INFO = Path("/proc/cpuinfo")
 
 
 def processor_name() -> str:
-    """The processor's model name where the system gives one, else its architecture."""
+    """The processor's model name if known, else its architecture."""
     with contextlib.suppress(OSError):
         for line in CPU_INFO.read_text(errors="replace").splitlines():
             name, _, value = line.partition(":")
-            # The first is that of PCs, the other that of most ARM boards.
+            # "model name" on PCs, "Model" on most ARM boards.
             if name.strip() in ("model name", "Model") and value.strip():
                 return " ".join(value.split())
     return platform.processor() or platform.machine() or "unknown processor"

@@ -1,4 +1,4 @@
-"""What errors of the machine mean: reasons in words, lack of memory or threads, a failing GPU."""
+"""Interpreting system errors: clear reasons, lack of memory or threads, GPU failures."""
 
 import errno
 import re
@@ -10,11 +10,11 @@ REASONS = {
     errno.ENOTDIR: "a file is in the way of a folder",
     errno.ENOSYS: "the system has no /dev/shm, which several processes need; use --workers 1",
 }
-"""Clear words for what the system calls by misleading ones."""
+"""Replacements for misleading messages of the system."""
 
 
 def reason_of(error: OSError) -> str:
-    """What the system says, in words."""
+    """The reason of an OSError, in plain words."""
     return REASONS.get(error.errno or 0, error.strerror or str(error))
 
 
@@ -37,11 +37,11 @@ WORDS = {
     "can't start new thread": THREADS,
     "resource temporarily unavailable": THREADS,
 }
-"""What libraries say, in lower case, and what they mean."""
+"""Parts of libraries' messages, in lower case, and their meaning."""
 
 
 def shortage(error: BaseException) -> str | None:
-    """What `error` says the machine lacks: `MEMORY` or `THREADS`; None if it is another error."""
+    """`MEMORY` or `THREADS` if `error` says that the machine lacks it; None for other errors."""
     if isinstance(error, MemoryError):
         return MEMORY
     if isinstance(error, OSError):
@@ -59,7 +59,7 @@ GPU_FAILURE = re.compile(
 
 
 def gpu_failure(error: BaseException) -> str | None:
-    """What a GPU or its driver failed at, in one line; None if `error` is another error."""
+    """The message of a GPU or driver failure in one line; None for other errors."""
     said = str(error).strip()
     if not isinstance(error, RuntimeError) or not GPU_FAILURE.match(said):
         return None

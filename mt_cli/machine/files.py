@@ -1,6 +1,6 @@
-"""All disk access: sizes, sha256, JSON, locks, and atomic writes of files and folders.
+"""All disk access: size-limited reads, sha256, JSON, and atomic writes of files and folders.
 
-What the system refuses is an `OSError` that names the place as the user knows it.
+Failures of the system raise an `OSError` that names the path as the user knows it.
 """
 
 import errno
@@ -25,23 +25,23 @@ from mt_cli.errors import DataError, UsageError
 
 Kind = TypeVar("Kind")
 MANIFEST = "manifest.json"
-"""Lists the files of its folder, whatever that holds, with their sha256."""
+"""Lists the files of its folder with their sha256."""
 MAX_BYTES = 1 << 24
-"""Size of a file that is read as a whole."""
+"""Maximum size of a file that is read as a whole."""
 MAX_TEXT_BYTES = 1 << 30
-"""Size of a corpus's or a log's text."""
+"""Maximum size of the text of a corpus or a log."""
 MAX_NAME = 255
-"""Bytes of a path in a manifest."""
+"""Maximum bytes of a path in a manifest."""
 
 
 # Reading
 
 
 def read_file(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
-    """The content of the regular file `path`, of at most `max_bytes` bytes.
+    """Read the regular file `path`, of at most `max_bytes` bytes.
 
     Raises:
-        DataError: there is none, it is something else, or it is larger.
+        DataError: the file is missing, not a regular file, or too large.
     """
     if not path.is_file():
         raise DataError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
@@ -53,19 +53,19 @@ def read_file(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, object]:
-    """The JSON object in `path`.
+    """Read the JSON object in `path`.
 
     Raises:
-        DataError: it is missing, not a JSON object, or too large.
+        DataError: the file is missing, not a JSON object, or too large.
     """
     return parsed(dict[str, object], read_file(path), path)
 
 
 def parsed(kind: type[Kind], data: bytes, origin: Path | str) -> Kind:
-    """The JSON `data` as a value of this kind; `origin` names it in errors.
+    """Parse and validate the JSON `data` as `kind`; errors call it `origin`.
 
     Raises:
-        DataError: it is something else.
+        DataError: the data is not valid.
     """
     with damage_named(origin, "JSON", ValueError, RecursionError):
         value = json.loads(data)
@@ -81,7 +81,7 @@ def parsed(kind: type[Kind], data: bytes, origin: Path | str) -> Kind:
 
 @contextmanager
 def damage_named(place: Path | str, kind: str, *errors: type[Exception]) -> Iterator[None]:
-    """Let what a library raises over a file of this `kind` in the block name its `place`."""
+    """Turn a library's `errors` in the block into a `DataError` that names the file's `place`."""
     try:
         yield
     except errors as error:
@@ -94,7 +94,7 @@ def sha256_bytes(data: bytes) -> str:
 
 
 def sha256_json(value: object) -> str:
-    """Hex digest of `value`, which JSON can hold; the order of keys does not matter."""
+    """Hex digest of `value` as JSON; the order of keys does not matter."""
     return sha256_bytes(json.dumps(value, sort_keys=True).encode())
 
 
@@ -111,10 +111,10 @@ def sha256_of_files(folder: Path) -> dict[str, str]:
 
 
 def check_hashes(folder: Path, expected: Mapping[str, str]) -> None:
-    """Compare files below `folder` with their sha256 sums, keyed by relative path.
+    """Verify files below `folder` by their sha256 sums, keyed by relative path.
 
     Raises:
-        DataError: naming the first file that is missing, altered, or outside of the folder.
+        DataError: a file is missing, altered, or outside of the folder; names the first one.
     """
     for name in expected:
         path = folder / name
@@ -126,7 +126,7 @@ def check_hashes(folder: Path, expected: Mapping[str, str]) -> None:
         if not path.is_file():
             raise DataError(f"{path}: missing, though {folder / MANIFEST} lists it")
     paths = [folder / name for name in expected]
-    with ThreadPoolExecutor() as pool:  # several cores hash several files
+    with ThreadPoolExecutor() as pool:  # hash several files in parallel
         for path, digest, found in zip(
             paths, expected.values(), pool.map(sha256_file, paths), strict=True
         ):
@@ -137,27 +137,27 @@ def check_hashes(folder: Path, expected: Mapping[str, str]) -> None:
 
 
 CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF)
-"""Errors of file systems that have no such thing as syncing: shares of VirtualBox, CIFS, FUSE."""
+"""Errors of file systems that cannot sync: VirtualBox shares, CIFS, FUSE."""
 HOST = re.sub(r"\W", "", platform.node())[:20] or "host"
 PARTIAL = re.compile(rf"\..+\.{HOST}-(\d{{1,9}})\.partial", re.ASCII)
-"""Name of a file that a process of this machine, whose number is in it, is writing."""
+"""Name of a file that is being written by a process of this machine; it contains the process id."""
 
 
 @contextmanager
 def errors_naming(path: Path) -> Iterator[None]:
-    """Let an `OSError` of the block name `path`, the place that the user knows."""
+    """Make an `OSError` in the block name `path`, as the user knows it."""
     try:
         yield
     except OSError as error:
         error.filename = str(path)
-        del error.filename2  # None would be told, too
+        del error.filename2  # None would be shown, too
         raise
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` so that `path` holds its old content or all of the new, even after a power cut.
+    """Write `data` so that `path` has either the old or the new content, even after a power cut.
 
-    Missing folders are made.
+    Missing folders are created.
     """
     with errors_naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -173,16 +173,16 @@ def write_json(path: Path, value: object) -> None:
 def json_bytes(value: object) -> bytes:
     """`value` as readable JSON."""
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-    # Invalid UTF-8 in a path is a lone surrogate here; it is written as `\udcff`, which JSON reads
-    # back.
+    # Invalid UTF-8 in a path is a lone surrogate here; it is written as `\udcff`, which JSON can
+    # read.
     return text.encode(errors="backslashreplace")
 
 
 @contextmanager
 def replaced(path: Path) -> Iterator[BufferedWriter]:
-    """Yield a new file to fill, which then replaces `path`; an error leaves nothing of it.
+    """Yield a new file to write, which then replaces `path`; on an error, it is removed.
 
-    It gets the permissions of the file that it replaces.
+    The new file gets the permissions of the old one.
     """
     for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
         if is_abandoned(leftover):
@@ -209,12 +209,12 @@ def replaced(path: Path) -> Iterator[BufferedWriter]:
 
 @contextmanager
 def built_beside(folder: Path) -> Iterator[Path]:
-    """Yield a new folder to fill, which then replaces `folder`; an error leaves nothing of it.
+    """Yield a new folder to fill, which then replaces `folder`; on an error, it is removed.
 
-    The caller holds the lock of `folder`, or of the folder that it is in. Where it cannot be
-    written, the old folder is still there.
+    The caller holds the lock of `folder` or of its parent. If writing fails, the old folder is
+    untouched.
     """
-    place = folder.resolve()  # of a link, the folder behind it is replaced, not the link
+    place = folder.resolve()  # replace the folder that a symlink points to, not the link
     partial = beside(place, "partial")
     old = beside(place, "old")
     recover(place)
@@ -250,12 +250,12 @@ def recover(folder: Path) -> None:
 
 
 def beside(folder: Path, what: str) -> Path:
-    """The path beside `folder` of the new one as it is built (`partial`), or of the `old` one."""
+    """The path next to `folder` for the new folder being built (`partial`) or for the `old` one."""
     return folder.with_name(f".{folder.name}.{what}")
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make renames inside `folder` durable, where the system can: Windows opens no folders."""
+    """Make renames inside `folder` durable, if possible; Windows cannot open folders."""
     descriptor = None
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
@@ -267,7 +267,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def sync(descriptor: int) -> None:
-    """Make what was written durable, where the file system can."""
+    """Make written data durable, if the file system supports it."""
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -276,7 +276,7 @@ def sync(descriptor: int) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete `path`, a file or a folder, if that can be done; of a link, only the link."""
+    """Delete the file, folder or symlink `path`, if possible."""
     with suppress(OSError):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -285,17 +285,17 @@ def remove(path: Path) -> None:
 
 
 def is_free(folder: Path) -> bool:
-    """Whether `folder` does not exist, or is an empty folder."""
+    """Whether `folder` does not exist or is empty."""
     return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
 
 
 def check_replaceable(
     folder: Path, *, is_wanted: bool, is_own: Callable[[Path], bool], kind: str, ways_out: str
 ) -> None:
-    """Make sure that `folder` is free, or may be replaced: it is `kind`, as `is_own` can tell.
+    """Check that `folder` is free, or is wanted to be replaced and is `kind` by `is_own`.
 
     Raises:
-        UsageError: it is something else, or the folder that the user is in, or `is_wanted` is off;
+        UsageError: the folder is something else or the current directory, or `is_wanted` is off;
             `ways_out` then says what to do.
     """
     recover(folder)
@@ -314,10 +314,10 @@ def has_files(folder: Path, names: Iterable[str]) -> bool:
 
 
 def check_outside(folder: Path, inputs: Iterable[Path], *, way_out: str) -> None:
-    """Make sure that `folder`, which will be replaced, holds none of `inputs`.
+    """Check that `folder`, which will be replaced, contains none of `inputs`.
 
     Raises:
-        UsageError: it does; `way_out` then says what to do.
+        UsageError: it contains one; `way_out` then says what to do.
     """
     for path in inputs:
         if path.resolve().is_relative_to(folder.resolve()):
@@ -325,9 +325,9 @@ def check_outside(folder: Path, inputs: Iterable[Path], *, way_out: str) -> None
 
 
 def is_abandoned(partial: Path) -> bool:
-    """Whether the process of this machine that was writing the file `partial` is gone."""
+    """Whether the process of this machine that was writing `partial` is gone."""
     found = PARTIAL.fullmatch(partial.name)
-    if found is None or os.name == "nt":  # where a signal of 0 would end the process
+    if found is None or os.name == "nt":  # on Windows, signal 0 would kill the process
         return False
     try:
         os.kill(int(found[1]), 0)

@@ -1,4 +1,4 @@
-"""Locks: one writer of a folder at a time, also beside other machines."""
+"""Locks: one writer per folder at a time, across processes and machines."""
 
 import errno
 import logging
@@ -14,19 +14,19 @@ from mt_cli.machine.files import beside, errors_naming, is_abandoned, recover, r
 log = logging.getLogger(__name__)
 
 CANNOT_LOCK = (errno.ENOTSUP, errno.ENOLCK)
-"""Errors of file systems without locks, such as some of NFS and FUSE."""
+"""Errors of file systems without locks, such as some NFS and FUSE."""
 LOOK_S = 1.0
-"""Seconds that a lock is waited for, so that somebody who only looks at it refuses nobody."""
+"""Seconds to wait for a lock, so that `is_locked` in another process does not make it fail."""
 
 
 @contextmanager
 def locked(folder: Path, *, wait_s: float = LOOK_S) -> Iterator[None]:
-    """Keep other processes from writing `folder`, which may not exist yet.
+    """Hold the lock of `folder`, which may not exist yet, during the block.
 
-    What killed processes left beside it is removed.
+    Leftovers of killed processes next to it are removed.
 
     Raises:
-        UsageError: another process still has it after `wait_s` seconds.
+        UsageError: another process still holds the lock after `wait_s` seconds.
     """
     place = folder.resolve()
     lock = FileLock(beside(place, "lock"), timeout=wait_s)
@@ -45,7 +45,7 @@ def locked(folder: Path, *, wait_s: float = LOOK_S) -> Iterator[None]:
                 "%s: this file system does not support locks; run one process at a time", folder
             )
     try:
-        recover(place)  # first, because it may hold others
+        recover(place)  # first: there may be leftovers inside
         for old in (beside(place, "old"), *place.rglob(".[!.]*.old")):
             folder_of = old.with_name(old.name[1 : -len(".old")])
             if folder_of != place and is_locked(folder_of):
@@ -59,20 +59,20 @@ def locked(folder: Path, *, wait_s: float = LOOK_S) -> Iterator[None]:
                 remove(partial)
         yield
     finally:
-        if not place.exists():  # nothing came of it
+        if not place.exists():  # the folder was not created
             remove(beside(place, "lock"))
         lock.release()
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a process is at work in `folder`, as `locked` tells."""
+    """Whether a process holds the lock of `folder`."""
     path = beside(folder.resolve(), "lock")
     if not path.exists():
         return False
     try:
         with FileLock(path, timeout=0):
             return False
-    except OSError as error:  # it may be another user's, or one that nobody can write to
+    except OSError as error:  # another user's folder, or a read-only one
         return isinstance(error, Timeout)
 
 

@@ -1,4 +1,4 @@
-"""This process: its cores, its signals and its end. Imports no torch."""
+"""This process: cores, signals, exit, optional packages. Must not import torch."""
 
 import ctypes
 import importlib
@@ -18,15 +18,15 @@ from mt_cli.errors import ResourceError
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 BOUNDED_SPIN = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
-"""How long OpenMP's threads spin before they sleep: GNU's in rounds, LLVM's and Intel's in ms."""
+"""How long OpenMP threads spin before they sleep: rounds for GNU, ms for LLVM and Intel."""
 
 
 def bound_spinning() -> None:
-    """Let OpenMP's threads sleep soon when they wait, unless the user has chosen how they wait.
+    """Make waiting OpenMP threads sleep soon, unless the user has configured it.
 
-    By default they spin for long, and where another process needs a core, all of them then wait for
-    the one thread that has none: training was 4 to 20 times slower. It has to be called before
-    torch is imported.
+    By default they spin for a long time. When another process needs a core, all of them wait for
+    the one thread without a core: training was 4 to 20 times slower. Call this before torch is
+    imported.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         for name, value in BOUNDED_SPIN.items():
@@ -34,7 +34,7 @@ def bound_spinning() -> None:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: those of its affinity, or fewer if a container limits it."""
+    """Cores that this process may use: by its CPU affinity and its container's quota."""
     has_affinity = hasattr(os, "sched_getaffinity")  # not on every system
     cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     quota = cpu_quota()
@@ -42,17 +42,17 @@ def usable_cores() -> int:
 
 
 def cpu_quota() -> float | None:
-    """Cores' worth of time that a container may use, such as 0.5; None if it is not limited.
+    """The container's CPU quota in cores, such as 0.5; None without a limit.
 
-    The quota of each cgroup counts, from that of this process up; a container may see its own as
-    the root.
+    It is the lowest quota of this process's cgroup and all parents; inside a container, its own
+    cgroup may look like the root.
     """
     quotas = []
     for line in _read(OWN_CGROUPS).splitlines():
         _, controllers, place = line.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):
             continue
-        root = CGROUPS / "cpu" if controllers else CGROUPS  # of version 1, or of version 2
+        root = CGROUPS / "cpu" if controllers else CGROUPS  # cgroups version 1, or version 2
         inner = root / place.lstrip("/")
         for folder in (inner, *inner.parents):
             values = _read(folder / "cpu.max").split()  # quota and period, or max
@@ -73,12 +73,12 @@ def _read(path: Path) -> str:
 
 
 GPU_DRIVERS = ("libcuda.so.1", "nvcuda.dll")
-"""The library of NVIDIA's driver, on Linux and on Windows."""
+"""NVIDIA's driver library on Linux and on Windows."""
 AMD_GPU = Path("/dev/kfd")
 
 
 def may_have_gpu() -> bool:
-    """Whether PyTorch may find a GPU here: its driver tells, and takes no second to be asked."""
+    """Whether there may be a GPU: looks for a driver, which is faster than importing PyTorch."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
     for name in GPU_DRIVERS:
@@ -89,20 +89,20 @@ def may_have_gpu() -> bool:
 
 
 SAME_S = 1.0
-"""Signals within this time count as one: a launcher forwards what its process group received."""
+"""Signals within this time count as one: a launcher also forwards its group's signals."""
 TERMINATING = tuple(
     getattr(signal, name)
     for name in ("SIGTERM", "SIGUSR1", "SIGUSR2", "SIGXCPU")
     if hasattr(signal, name)
 )
-"""What schedulers of clusters send before they end a job: they all mean the same here."""
+"""Signals that cluster schedulers send before they end a job; all are treated alike."""
 HANGUP = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()
 REPEATED = getattr(signal, "SIGXCPU", None)
-"""The system repeats it every second until the process ends."""
+"""A signal that the system repeats every second until the process ends."""
 
 
 class StopSignals:
-    """Within its block, the first signal is only recorded; another one, after `SAME_S`, is obeyed.
+    """Within its block, the first signal is only recorded; a second one, after `SAME_S`, acts.
 
     A signal that the process ignores, as under `nohup`, stays ignored.
     """
@@ -127,7 +127,7 @@ class StopSignals:
             signal.signal(number, handler)
 
     def remember(self, number: int) -> None:
-        """Count signal `number`, which another process received, as this one's first."""
+        """Treat signal `number`, received by another process, as received by this one."""
         if self.received is None:
             self.received = number
             self._received_at = time.monotonic()
@@ -141,11 +141,11 @@ class StopSignals:
 
 
 must_leave_at_once = Event()
-"""Set where the end of the process would wait for other processes."""
+"""Set if a normal exit would wait for other processes."""
 
 
 def leave(code: int) -> None:
-    """Leave with exit `code` if the process must leave at once; its output is written first."""
+    """Exit immediately with `code` if `must_leave_at_once` is set, after flushing the output."""
     if not must_leave_at_once.is_set():
         return
     for stream in (sys.stdout, sys.stderr):
@@ -155,10 +155,10 @@ def leave(code: int) -> None:
 
 
 def import_extra(module: str, *, extra: str, needed_by: str) -> Any:  # noqa: ANN401
-    """The optional package that `needed_by` needs.
+    """Import the optional package that `needed_by` needs.
 
     Raises:
-        ResourceError: it cannot be imported.
+        ResourceError: the package cannot be imported.
     """
     try:
         return importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""The terminal: what is printed, logged, and shown as progress."""
+"""The terminal: printing, logging and progress."""
 
 import contextlib
 import io
@@ -25,14 +25,14 @@ log = logging.getLogger(__name__)
 MAX_TABLE_WIDTH = 80
 """Columns of the narrowest terminal that people use."""
 
-# Text that may be shown
+# Text safe to show
 
 
 def visible(text: str, *, kept: str = "") -> str:
     r"""`text` with control and invisible characters spelled out, such as `\u200b`.
 
-    Those in `kept` stay. A lone surrogate is spelled out, too, as which Python keeps a byte of a
-    path that is not UTF-8.
+    Those in `kept` stay. Lone surrogates are spelled out, too: Python uses them for bytes of a path
+    that are not UTF-8.
     """
     return "".join(
         letter
@@ -43,9 +43,9 @@ def visible(text: str, *, kept: str = "") -> str:
 
 
 def json_text(value: object, *, indent: int | None = None) -> str:
-    """`value` as strict JSON that is safe to show in a terminal.
+    """`value` as strict JSON that is safe to show on a terminal.
 
-    It may hold dataclasses and paths. NaN and infinity become null.
+    It may contain dataclasses and paths. NaN and infinity become null.
     """
     plain = _plain(value)
     text = json.dumps(plain, ensure_ascii=False, indent=indent)
@@ -68,7 +68,7 @@ def _plain(value: object) -> object:
 
 
 def table_text(head: Sequence[object], rows: Sequence[Sequence[object]], *, lefts: int = 1) -> str:
-    """A table as plain text: the first `lefts` columns are aligned left, the others right."""
+    """A table as plain text; the first `lefts` columns are left-aligned, the others right."""
     from rich.console import Console
     from rich.table import Table
 
@@ -98,9 +98,9 @@ def table_text(head: Sequence[object], rows: Sequence[Sequence[object]], *, left
 
 
 def print_result(result: str | Path | bytes, document: object, *, as_json: bool) -> None:
-    """Write what a command found to stdout: `result`, or the JSON `document` in its place.
+    """Write a command's result to stdout: `result`, or with `as_json` the JSON `document`.
 
-    A path, and bytes, which are UTF-8 for a program to read, reach a script as they are.
+    Paths and bytes (UTF-8, for programs) are written unchanged if stdout is not a terminal.
     """
     if as_json:
         print_lines(json_text(document, indent=2))
@@ -113,15 +113,15 @@ def print_result(result: str | Path | bytes, document: object, *, as_json: bool)
 
 
 def print_lines(text: str) -> None:
-    """Write `text`, safe for a terminal, and a line end to stdout at once, as UTF-8."""
+    """Write `text`, made safe for a terminal, and a line end to stdout as UTF-8, and flush."""
     write_bytes((visible(text, kept="\n\t") + "\n").encode())
 
 
 def write_bytes(data: bytes) -> None:
-    """Write `data` to stdout at once.
+    """Write `data` to stdout, and flush.
 
     Raises:
-        ResourceError: it is closed.
+        ResourceError: stdout is closed.
     """
     if sys.stdout is None:
         raise ResourceError("standard output is closed; cannot write the results")
@@ -135,13 +135,13 @@ def write_bytes(data: bytes) -> None:
 
 
 def silence_stdout() -> None:
-    """Point stdout at nothing, so that Python's own flush at exit does not fail again."""
+    """Redirect stdout to nowhere, so that Python's flush at exit does not fail again."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a person reads `stream`."""
+    """Whether `stream` is a terminal."""
     return stream is not None and stream.isatty()
 
 
@@ -149,8 +149,8 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def print_stderr(text: str, *, end: str = "\n") -> None:
-    """Write `text`, made fit to be shown, to stderr, above a progress bar if there is one."""
-    # Nobody may be reading any more, which must not end the work.
+    """Write `text`, made safe for a terminal, to stderr, above the progress bar if there is one."""
+    # A closed stderr must not stop the work.
     with contextlib.suppress(OSError, ValueError):
         if sys.stderr is not None:
             tqdm.write(visible(text, kept="\n\t"), file=sys.stderr, end=end)
@@ -159,7 +159,7 @@ def print_stderr(text: str, *, end: str = "\n") -> None:
 
 def set_up_logging(*, is_quiet: bool, is_verbose: bool) -> None:
     """Send the package's log to stderr: warnings, progress unless quiet, details if verbose."""
-    logging.raiseExceptions = False  # a log that cannot be written must not hide what is logged
+    logging.raiseExceptions = False  # no tracebacks about a log that cannot be written
     handler = _StderrHandler()
     handler.setLevel(logging.WARNING if is_quiet else logging.DEBUG if is_verbose else logging.INFO)
     package = logging.getLogger("mt_cli")
@@ -179,7 +179,7 @@ class _LogFile(logging.FileHandler):
         return visible(super().format(record), kept="\n\t")
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 — logging's name
-        """Give up, with a warning: a log is never what work is for."""
+        """Stop logging to the file, with a warning; the work continues."""
         error = sys.exception()
         logging.getLogger("mt_cli").removeHandler(self)
         reason = reason_of(error) if isinstance(error, OSError) else error
@@ -188,7 +188,7 @@ class _LogFile(logging.FileHandler):
 
 @contextlib.contextmanager
 def logged_to(path: Path) -> Iterator[None]:
-    """Add all that the package logs in the block to the end of the file `path`, details too."""
+    """Append everything that the package logs in the block, including details, to `path`."""
     handler = _LogFile(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     package = logging.getLogger("mt_cli")
@@ -207,7 +207,7 @@ def logged_to(path: Path) -> Iterator[None]:
 def has_listener(level: int = logging.INFO) -> bool:
     """Whether messages of `level` reach a person, and not only a file.
 
-    INFO does not with `--quiet`, where `mt_cli` is used as a library, or where another process
+    INFO does not with `--quiet`, when `mt_cli` is used as a library, or when another process
     reports.
     """
     package = logging.getLogger("mt_cli")
@@ -220,22 +220,22 @@ def has_listener(level: int = logging.INFO) -> bool:
 
 
 BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} {elapsed}<{remaining}{postfix}"
-"""In 80 columns, a training's facts leave a third of them for the bar."""
+"""In 80 columns, the facts about training leave a third of the width for the bar."""
 LINE_EVERY_S = 10.0
-"""Seconds between two lines of progress where there is no bar."""
+"""Seconds between two lines of progress when there is no bar."""
 
 
 def progress_bar(
     label: str, *, unit: str, total: int | None = None, initial: int = 0, is_hidden: bool = False
 ) -> "tqdm[Never]":
-    """A bar on stderr that vanishes when it is closed; disabled if nobody can see it."""
+    """A progress bar on stderr that disappears when closed; disabled if nobody can see it."""
     can_be_seen = sys.stderr is not None and has_listener() and not is_hidden
     return tqdm(
         desc=visible(label),
         unit=f" {unit}",
         total=total,
         initial=initial,
-        disable=None if can_be_seen else True,  # None: only if stderr is no terminal
+        disable=None if can_be_seen else True,  # None: disabled if stderr is not a terminal
         file=sys.stderr,
         leave=False,
         dynamic_ncols=True,
@@ -249,8 +249,8 @@ def progress_shown(
 ) -> Iterator[Callable[[int], None]]:
     """Show the progress of the work `label`, such as `translating test`, during the block.
 
-    Call the yielded function with the number of `unit`, such as `lines`, that were done. Where
-    stderr is no terminal, the log gets a line after each `LINE_EVERY_S`.
+    Call the yielded function with the number of finished units, such as `lines`. If stderr is not a
+    terminal, the log gets a line every `LINE_EVERY_S` seconds.
     """
     started_at = time.monotonic()
     last_line_at = started_at

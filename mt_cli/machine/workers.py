@@ -1,4 +1,4 @@
-"""Worker processes that give their results in order."""
+"""Worker processes that return results in order."""
 
 import multiprocessing
 import os
@@ -16,11 +16,11 @@ from mt_cli.errors import ResourceError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 WAITING_PER_WORKER = 3
-"""Items submitted ahead. An executor's own map would read all items into memory at once."""
+"""Items submitted ahead per worker; Executor.map would read all items into memory at once."""
 
 
 def allow_files(number: int) -> None:
-    """Let this process have so many more files open at a time, as far as the system lets it."""
+    """Raise this process's limit of open files by `number`, as far as the system allows."""
     with suppress(ImportError):  # Windows has no such limit
         import resource
 
@@ -33,9 +33,9 @@ def allow_files(number: int) -> None:
 def ordered_map(
     job: Callable[[Item], Result], items: Iterable[Item], *, workers: int
 ) -> Iterator[Result]:
-    """Apply `job` to each item, in order; with one worker, in this process.
+    """Yield `job(item)` for each item, in order; with one worker, in this process.
 
-    `job` is sent to each worker once: it must be picklable, and may be large.
+    `job` is sent to each worker once, so it must be picklable and may be large.
 
     Raises:
         ResourceError: a worker died.
@@ -43,7 +43,7 @@ def ordered_map(
     if workers == 1:
         yield from map(job, items)
         return
-    # Fork is unsafe if threads are running, and tokenizers and torch start some.
+    # Fork is unsafe while threads run, and tokenizers and torch start some.
     executor = ProcessPoolExecutor(
         workers,
         multiprocessing.get_context("spawn"),
@@ -53,7 +53,7 @@ def ordered_map(
     waiting: deque[Future[Result]] = deque()
     try:
         for item in items:
-            # A worker that is just starting cannot handle interrupts.
+            # A starting worker cannot handle interrupts yet.
             with _interrupts_held():
                 waiting.append(cast("Future[Result]", executor.submit(_do_job, item)))
             if len(waiting) >= workers * WAITING_PER_WORKER:
@@ -70,7 +70,7 @@ def ordered_map(
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Delay Ctrl-C for this thread and the processes that it starts, where the system can."""
+    """Delay Ctrl-C for this thread and the processes that it starts, if the system supports it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -86,7 +86,7 @@ _job: Callable[..., object] | None = None  # set once in each worker process
 
 def _start_worker(job: Callable[..., object]) -> None:
     global _job  # noqa: PLW0603
-    # Ctrl-C reaches every process of the group; only the parent handles it.
+    # Ctrl-C reaches every process in the group, but only the parent should handle it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
@@ -95,7 +95,7 @@ def _start_worker(job: Callable[..., object]) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process once the parent has ended; otherwise it would wait for items for ever."""
+    """End this process when the parent has ended; otherwise it would wait for items forever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

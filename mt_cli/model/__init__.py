@@ -1,1 +1,1 @@
-"""The Transformer: embeddings around a swappable backend, of nn.Transformer or from scratch."""
+"""The Transformer: embeddings around a swappable backend (nn.Transformer, or from scratch)."""

@@ -1,6 +1,6 @@
-"""Steps of a layer that a CPU does faster in another way: dropout, softmax, residual sums.
+"""Faster CPU versions of parts of a layer: dropout, softmax, residual sums, linear layers.
 
-The tests compare each with plain PyTorch.
+Tests compare each one with plain PyTorch.
 """
 
 import platform
@@ -15,12 +15,12 @@ class Dropout(nn.Dropout):
     """Zero each element with probability `p`, scale the others by 1/(1-p) (Srivastava et al. 2014).
 
     On a CPU, PyTorch draws one number per element, which takes nearly half of a training step. Here
-    each 64-bit draw decides eight elements, so `p` is rounded to a multiple of 1/256 there (unless
-    that were 0 or 1: such rates are left to PyTorch).
+    each 64-bit draw decides eight elements, so `p` is rounded to a multiple of 1/256. Rates that
+    would become 0 or 1 are left to PyTorch.
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """`input`, of any shape, dropped out while training."""
+        """Apply dropout to `input` (any shape) in training mode."""
         if not self.training or self.p == 0:
             return input
         if self._draws_bytes(input):
@@ -28,7 +28,7 @@ class Dropout(nn.Dropout):
         return super().forward(input)
 
     def add_to(self, x: Tensor, input: Tensor) -> Tensor:
-        """`x` plus `input` of the same shape, dropped out while training."""
+        """`x` plus `input` of the same shape, with dropout on `input` in training mode."""
         if self.training and self.p and self._draws_bytes(input):
             return add_scaled(x, input, _keep_mask(input, self.p), scale=_scale(self.p))
         return x + self(input)
@@ -43,8 +43,7 @@ class _ByteDropout(torch.autograd.Function):
         kept = _keep_mask(x, p)
         ctx.save_for_backward(kept)
         ctx.scale = _scale(p)
-        # Two products: as one factor, bf16 would round the scale, by up to 0.4 %, for every element
-        # alike.
+        # Two products: in one factor, bf16 would round the scale by up to 0.4 % for all elements.
         return kept.to(x.dtype).mul_(x).mul_(ctx.scale)
 
     @staticmethod
@@ -55,12 +54,12 @@ class _ByteDropout(torch.autograd.Function):
 
 
 def _keep_mask(x: Tensor, p: float) -> Tensor:
-    """Bytes of the shape of `x`: 0 with probability `p`, else 1."""
+    """Bytes in the shape of `x`: 0 with probability `p`, else 1."""
     threshold = round(p * 256)
     draws = torch.empty((x.numel() + 7) // 8, dtype=torch.int64)
-    draws.random_(-(2**63), None)  # the whole range, or one bit of each draw would stay zero
+    draws.random_(-(2**63), None)  # the full range; otherwise one bit of each draw stays zero
     bytes_ = draws.view(torch.uint8)[: x.numel()].view(x.shape)
-    # Whether each is at least `threshold`. Comparing would take ten times as long.
+    # 1 where a byte is at least `threshold`; a comparison would take ten times as long.
     return bytes_.clamp_(threshold - 1, threshold).sub_(threshold - 1)
 
 
@@ -72,15 +71,15 @@ def _scale(p: float) -> float:
 def bf16_softmax(scores: Tensor, bias: Tensor, scale: float) -> Tensor:
     """softmax(`bias` + `scale` · `scores`) over the last dimension; `bias` broadcasts to `scores`.
 
-    It computes in fp32, rounds at the end, and keeps the rounded weights for the backward pass. On
-    a CPU, PyTorch's softmax of bf16 and its gradient take three times as long as in fp32,
-    conversions counted, where rows are as short as a sentence.
+    It computes in fp32, rounds at the end, and keeps the rounded weights for the backward pass. For
+    rows as short as a sentence, PyTorch's bf16 softmax and its gradient take three times as long on
+    a CPU as fp32 with conversions.
     """
     return _BF16Softmax.apply(scores, bias, scale)  # type: ignore[no-untyped-call]
 
 
 def add_scaled(x: Tensor, y: Tensor, kept: Tensor, *, scale: float) -> Tensor:
-    """`x` + `scale` · `y` · `kept`, all of one shape; `kept` holds bytes."""
+    """`x` + `scale` · `y` · `kept`, all of the same shape; `kept` has bytes."""
     return _AddScaled.apply(x, y, kept, scale)  # type: ignore[no-untyped-call]
 
 
@@ -101,7 +100,7 @@ class _BF16Softmax(torch.autograd.Function):
 
 
 class _AddScaled(torch.autograd.Function):
-    """Keeps one byte for each element, and computes in the wider type of x and y."""
+    """Saves only a byte per element for the backward pass; computes in the wider dtype."""
 
     @staticmethod
     def forward(
@@ -132,14 +131,14 @@ ROWS_TO_PACK_FOR = 256
 
 
 class PackedLinear(nn.Linear):
-    """A linear layer with a copy of its matrix as oneDNN multiplies it: for inference in fp32.
+    """A linear layer with a copy of its matrix in oneDNN's packed layout, for inference in fp32.
 
-    PyTorch's own product, by MKL, lays the matrix out anew each time: of an output layer, whose
-    matrix is the largest, it takes a fifth longer (docs/lab/speed.md).
+    PyTorch's own product (MKL) repacks the matrix every time. For the output layer, which has the
+    largest matrix, it takes a fifth longer (docs/lab/speed.md).
     """
 
     def __init__(self, linear: nn.Linear) -> None:
-        """Shares the parameters of `linear`, which may not change any more."""
+        """Share the parameters of `linear`, which must not change any more."""
         super().__init__(linear.in_features, linear.out_features, device="meta")
         self.weight = linear.weight
         self.bias = linear.bias
@@ -147,7 +146,7 @@ class PackedLinear(nn.Linear):
         self._packed = torch.ops.mkldnn._reorder_linear_weight(matrix, ROWS_TO_PACK_FOR)
 
     def forward(self, input: Tensor) -> Tensor:
-        """`input` (…, in) to (…, out)."""
+        """Map `input` (…, in) to (…, out)."""
         operation = torch.ops.mkldnn._linear_pointwise
         output: Tensor = operation(input, self._packed, self.bias, "none", [], "")
         return output
@@ -162,9 +161,9 @@ lines.
 def transpose_weights_(model: nn.Module) -> None:
     """Store each matrix (out, in) as (in, out), which products with few rows read faster.
 
-    A product with a hundred rows takes a seventh less time (docs/lab/speed.md). Embeddings stay
-    as they are, because their rows are looked up. An output layer tied to an embedding gets a copy
-    of its own, unless it is a `PackedLinear`.
+    A product with a hundred rows takes a seventh less time (docs/lab/speed.md). Embeddings are
+    unchanged, because their rows are looked up. An output layer tied to an embedding gets its own
+    copy, unless it is a `PackedLinear`.
     """
     embeddings = {
         id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)
@@ -181,7 +180,7 @@ def transpose_weights_(model: nn.Module) -> None:
 
 
 def _transposed(matrix: Tensor) -> Tensor:
-    """A copy of `matrix` (out, in) that lies in memory as (in, out)."""
+    """A copy of `matrix` (out, in) with the memory layout (in, out)."""
     num_out, num_in = matrix.shape
     padded = torch.empty(num_in, num_out + PADDING, dtype=matrix.dtype, device=matrix.device)
     return padded[:, :num_out].copy_(matrix.detach().t()).t()

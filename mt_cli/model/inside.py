@@ -54,10 +54,10 @@ def attention_maps(
 
 
 def _listen(attention: nn.Module, into: list[Tensor]) -> list[RemovableHandle]:
-    """Hooks that append the weights (B, H, T, S) of each call of `attention` to `into`."""
+    """Add hooks that append the weights (B, H, T, S) of each call of `attention` to `into`."""
     if isinstance(attention, MultiHeadAttention):
         return [attention.register_forward_pre_hook(partial(_weigh, into=into))]
-    # nn.Transformer asks nn.MultiheadAttention for no weights.
+    # nn.Transformer does not ask nn.MultiheadAttention for weights.
     asked = {"need_weights": True, "average_attn_weights": False}
     return [
         attention.register_forward_pre_hook(
@@ -75,7 +75,7 @@ def _weigh(attention: nn.Module, args: tuple[Tensor, ...], *, into: list[Tensor]
 
 
 class ModuleShapes(TypedDict):
-    """What one module was given and what it returned."""
+    """The shapes of a module's inputs and output."""
 
     name: str
     """Such as `backend.encoder.layers.0.self_attn`."""
@@ -85,10 +85,10 @@ class ModuleShapes(TypedDict):
 
 @torch.no_grad()
 def trace_shapes(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> list[ModuleShapes]:
-    """The modules of `model` in the order in which they finish, with the shapes of their tensors.
+    """Run `model` on `src_ids` (B, S) and `tgt_in` (B, T), and record the shapes in its modules.
 
-    It reads `src_ids` (B, S) and `tgt_in` (B, T). All layers are alike, so that only the first one
-    of each stack is traced.
+    Modules are in the order in which they finish. Only the first layer of each stack is traced,
+    because all are alike.
     """
     traced: list[ModuleShapes] = []
 

@@ -22,11 +22,11 @@ from mt_cli.text.tokenizers import Tokenizers
 
 
 class DecoderState(Protocol):
-    """What a decoder remembers between steps, for B sentences of N beams each (one at first)."""
+    """A decoder's state between steps, for B sentences with N beams each (one at first)."""
 
     @property
     def length(self) -> int:
-        """Target positions seen so far."""
+        """Number of target positions so far."""
         ...
 
     def select(self, sentences: Tensor) -> None:
@@ -34,15 +34,15 @@ class DecoderState(Protocol):
         ...
 
     def reorder(self, parents: Tensor) -> None:
-        """Let beam n of sentence b continue its present beam `parents[b, n]`, of (B, N).
+        """Let beam n of sentence b continue its current beam `parents[b, n]`; (B, N).
 
-        N may exceed the number of present beams, as it does after the first step.
+        N may exceed the number of current beams, as it does after the first step.
         """
         ...
 
 
 class TransformerBackend(Protocol):
-    """An nn.Module with encoder and decoder, whose parameters are named like nn.Transformer's.
+    """An nn.Module with encoder and decoder, with nn.Transformer's parameter names.
 
     Masks are boolean, True = may be attended. Every source has at least one real position.
     """
@@ -59,7 +59,7 @@ class TransformerBackend(Protocol):
         ...
 
     def start(self, memory: Tensor, src_mask: Tensor) -> DecoderState:
-        """State before the first step over `memory` (B, S, D), with one beam."""
+        """The state before the first step over `memory` (B, S, D), with one beam."""
         ...
 
     def step(self, tgt: Tensor, state: DecoderState) -> Tensor:
@@ -71,13 +71,13 @@ class TransformerBackend(Protocol):
 
 
 ENCODED_TOGETHER = 512
-"""Source tokens, padding included, that a CPU encodes at a time: the numbers between its layers fit
-into a core's cache, and sentences are padded to those beside them only.
+"""Source tokens, padding included, that a CPU encodes at a time: activations fit into a core's
+cache, and sentences are padded only to the length of their neighbours.
 """
 
 
 class TranslationModel(nn.Module):
-    """The Transformer of Vaswani et al. (2017), 3, with the variations in common use."""
+    """The Transformer of Vaswani et al. (2017), 3, with common variations."""
 
     backend: TransformerBackend
 
@@ -89,7 +89,7 @@ class TranslationModel(nn.Module):
         *,
         generator: torch.Generator,
     ) -> None:
-        """Draw fresh weights from `generator`."""
+        """Draw initial weights from `generator`."""
         super().__init__()
         if config.tie == "all" and src_vocab_size != tgt_vocab_size:
             raise ValueError(
@@ -98,7 +98,7 @@ class TranslationModel(nn.Module):
         D = config.d_model
         self.max_len = config.max_len
         self.longest_sentence = config.longest_sentence
-        """In ids; leaves room for `<s>` or `</s>`."""
+        """Maximum ids of a sentence, which leaves room for `<s>` or `</s>`."""
         self.decoder_layers = config.decoder_layers
         self.num_heads = config.num_heads
         self.scale = math.sqrt(D) if config.scale_embeddings else 1.0
@@ -114,17 +114,17 @@ class TranslationModel(nn.Module):
         self.output = nn.Linear(D, tgt_vocab_size, bias=config.output_bias)
         if config.tie != "none":
             self.output.weight = self.tgt_embedding.weight
-        if not self.output.weight.is_meta:  # which has shapes and no numbers
+        if not self.output.weight.is_meta:  # meta tensors have shapes, but no data
             initialize(self, config, generator=generator)
 
     def compute_in(self, dtype: torch.dtype) -> "TranslationModel":
-        """This model, with layers that compute in `dtype`; embeddings and output stay in fp32."""
+        """Make the layers compute in `dtype`, and return self; embeddings and output stay fp32."""
         cast("nn.Module", self.backend).to(dtype)
         return self
 
     @property
     def dtype(self) -> torch.dtype:
-        """In which the layers compute."""
+        """The dtype in which the layers compute."""
         return next(cast("nn.Module", self.backend).parameters()).dtype
 
     def forward(self, src_ids: Tensor, tgt_in: Tensor) -> Tensor:
@@ -146,7 +146,7 @@ class TranslationModel(nn.Module):
     def start(self, src_ids: Tensor) -> DecoderState:
         """Encode `src_ids` (B, S), padded on the right, for a search.
 
-        It is quickest if neighbours are of like length.
+        It is fastest if neighbouring sentences have similar lengths.
         """
         if not src_ids.is_cpu or src_ids.numel() <= ENCODED_TOGETHER:
             return self.backend.start(*self.encode(src_ids))
@@ -197,27 +197,27 @@ def initialize(model: nn.Module, config: ModelConfig, *, generator: torch.Genera
         elif parameter.dim() == 1:
             parameter.fill_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
         else:
-            # A packed projection counts as three matrices; as one, its weights would be √2 too
-            # small.
+            # A packed projection counts as three matrices; as one, its weights would be too small
+            # by √2.
             for matrix in parameter.chunk(3 if name.endswith("in_proj_weight") else 1):
                 nn.init.xavier_uniform_(matrix, generator=generator)
 
 
 def _build_backend(config: ModelConfig) -> TransformerBackend:
     module, name = BACKENDS[config.backend]
-    # Imported late: nn.Transformer is rarely needed. Cast, because each backend accepts only its
-    # own type of state.
+    # Imported lazily, because nn.Transformer is rarely needed. Cast, because each backend accepts
+    # only its own type of state.
     return cast("TransformerBackend", getattr(import_module(module), name)(config))
 
 
 def _embedding(vocab_size: int, d_model: int) -> nn.Embedding:
-    """An embedding that `initialize` fills: drawing it here too takes a second on `meta`."""
+    """An embedding for `initialize` to fill: drawing weights here would take a second on `meta`."""
     return nn.Embedding(vocab_size, d_model, _weight=torch.empty(vocab_size, d_model))
 
 
 def build_model(config: ModelConfig, tokenizers: Tokenizers, *, seed: int) -> "TranslationModel":
-    """A fresh model for the text of `tokenizers`."""
-    with torch.random.fork_rng(devices=[]):  # PyTorch's layers draw weights of their own first
+    """An untrained model for the vocabularies of `tokenizers`."""
+    with torch.random.fork_rng(devices=[]):  # PyTorch's layers first draw their own weights
         return TranslationModel(
             config,
             tokenizers.src.vocab_size,
@@ -230,14 +230,14 @@ class Ensemble(nn.Module):
     """The mean of the members' predicted probabilities (Sutskever et al. 2014, 3.6)."""
 
     def __init__(self, members: Sequence[TranslationModel]) -> None:
-        """The `members` must share one vocabulary; all else may differ."""
+        """The `members` must share a vocabulary; everything else may differ."""
         super().__init__()
         self.members = nn.ModuleList(members)
         self.longest_sentence = min(member.longest_sentence for member in members)
 
     @property
     def models(self) -> Sequence[TranslationModel]:
-        """The members; where only one model can be used, it is the first."""
+        """The members; if only one model can be used, it is the first."""
         return cast("Sequence[TranslationModel]", self.members)
 
     def start(self, src_ids: Tensor) -> DecoderState:
@@ -259,13 +259,13 @@ class Ensemble(nn.Module):
 
 @dataclass
 class EnsembleState:
-    """What each member remembers between steps."""
+    """The states of all members between steps."""
 
     states: Sequence[DecoderState]
 
     @property
     def length(self) -> int:
-        """Target positions seen so far."""
+        """Number of target positions so far."""
         return self.states[0].length
 
     def select(self, sentences: Tensor) -> None:
@@ -274,6 +274,6 @@ class EnsembleState:
             state.select(sentences)
 
     def reorder(self, parents: Tensor) -> None:
-        """Let beam n of sentence b continue its present beam `parents[b, n]`, of (B, N)."""
+        """Let beam n of sentence b continue its current beam `parents[b, n]`; (B, N)."""
         for state in self.states:
             state.reorder(parents)

@@ -1,9 +1,9 @@
-"""The model in NumPy: it translates a sentence on a CPU, without PyTorch.
+"""The model in NumPy: translates single sentences on a CPU, without PyTorch.
 
-PyTorch takes a second to import, and a microsecond or two around each operation. Who translates a
-line, in a shell script, an editor or a server, waits for that alone. So the layers of `transformer`
-stand here once more, for one sentence: without batches, beams, masks and dropout. The tests hold
-that both give the same numbers.
+PyTorch takes a second to import, and adds a microsecond or two to each operation. For a single line
+in a shell script, an editor or a server, this is most of the waiting time. So the layers of
+`transformer` are repeated here for one sentence: without batches, beams, masks and dropout. Tests
+check that both give the same numbers.
 
 A sentence is a matrix with a row for each position. Letters: S source length, T target length, D
 d_model, H heads, K head size, V target vocabulary.
@@ -26,13 +26,13 @@ Weights = Mapping[str, FloatArray]
 """Parameters by name, tied ones once, in 16 or 32 bits."""
 Shape = tuple[int, ...]
 LARGEST_PRODUCT = 1 << 18
-"""Multiplications in one product of matrices. NumPy does many more on all cores, and waits for
-those that other programs have.
+"""Multiplications per matrix product. NumPy would use all cores for larger ones, and wait for cores
+that other programs use.
 """
 FIRST_ROOM = 16
-"""Positions that a cache has room for at first."""
+"""Initial capacity of a cache, in positions."""
 NORM_EPS = np.float32(1e-5)
-"""That of nn.LayerNorm."""
+"""Epsilon of nn.LayerNorm."""
 
 # Parameters
 
@@ -40,7 +40,7 @@ NORM_EPS = np.float32(1e-5)
 def parameter_shapes(
     config: ModelConfig, *, src_vocab_size: int, tgt_vocab_size: int
 ) -> dict[str, Shape]:
-    """The shape of each parameter, by name, on every backend; tied ones have the first's name."""
+    """The shape of each parameter, by name, on every backend; tied ones have the first name."""
     D = config.d_model
     F = config.d_ff
     norm: dict[str, Shape] = {"weight": (D,), "bias": (D,)}
@@ -76,7 +76,7 @@ def _under(name: str, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
 
 
 def num_parameters(shapes: Mapping[str, Shape]) -> int:
-    """How many numbers parameters of these shapes hold."""
+    """The number of parameters with these shapes."""
     return sum(map(math.prod, shapes.values()))
 
 
@@ -87,7 +87,7 @@ class NumpyModel:
     """A trained model, for one sentence at a time."""
 
     def __init__(self, config: ModelConfig, weights: Weights) -> None:
-        """`weights` have the names and shapes of `parameter_shapes`."""
+        """`weights` must have the names and shapes of `parameter_shapes`."""
         D = config.d_model
         self._scale = np.float32(math.sqrt(D) if config.scale_embeddings else 1.0)
         self._src_embedding = _fp32(weights["src_embedding.weight"])
@@ -121,9 +121,9 @@ class NumpyModel:
         forbidden_ids: Sequence[int],
         prefix: Sequence[int] = (),
     ) -> list[int]:
-        """After `prefix` the likeliest token again and again, until `</s>` or `limit` tokens.
+        """Append the likeliest token to `prefix` until `</s>` or `limit` tokens.
 
-        For `src_ids` (S,) it finds what `decoding.search.greedy_search` finds for a batch.
+        For `src_ids` (S,), the result is that of `decoding.search.greedy_search` for a batch.
         """
         forbidden = list(forbidden_ids)
         caches = self.start(src_ids)
@@ -143,7 +143,7 @@ class NumpyModel:
         return found
 
     def token_log_probs(self, src_ids: Sequence[int], tgt_ids: Sequence[int]) -> list[float]:
-        """The log-probability of each of `tgt_ids`, and then of `</s>`, given those before it."""
+        """The log-probability of each of `tgt_ids`, and of `</s>` after them."""
         caches = self.start(src_ids)
         found = []
         for token_id, next_id in zip([BOS_ID, *tgt_ids], [*tgt_ids, EOS_ID], strict=True):
@@ -153,7 +153,7 @@ class NumpyModel:
         return found
 
     def cross_attention(self, src_ids: Sequence[int], tgt_ids: Sequence[int]) -> Array:
-        """The attention (T, S) of each of `tgt_ids`: the mean of the heads, last layer but one."""
+        """The cross-attention (T, S) of `tgt_ids`: mean over heads, in the last layer but one."""
         caches = self.start(src_ids)
         for token_id in [BOS_ID, *tgt_ids][: len(tgt_ids)]:
             self.step(token_id, caches)
@@ -170,7 +170,7 @@ class NumpyModel:
         return [layer.start(memory) for layer in self._decoder]
 
     def step(self, token_id: int, caches: Sequence["LayerCache"]) -> Array:
-        """Logits (V,) of the token after `token_id`, which stands behind what `caches` hold."""
+        """Logits (V,) of the token after `token_id`, whose position follows those in `caches`."""
         x = self._tgt_embedding[[token_id]] * self._scale  # (1, D)
         x += self._tgt_positions[caches[0].length]
         for layer, cache in zip(self._decoder, caches, strict=True):
@@ -179,9 +179,9 @@ class NumpyModel:
 
 
 def sinusoids(max_len: int, d_model: int) -> Array:
-    """Waves of falling frequency, (max_len, D) (Vaswani et al. 2017, 3.5).
+    """Sinusoids of falling frequency, (max_len, D) (Vaswani et al. 2017, 3.5).
 
-    Even column i holds sin(position / 10000^(i/D)), the next one the cosine of the same angle; i is
+    Even column i is sin(position / 10000^(i/D)), the next one the cosine of the same angle; i is
     the paper's 2i.
     """
     column = np.arange(0, d_model, 2)  # (D/2,)
@@ -195,10 +195,10 @@ def sinusoids(max_len: int, d_model: int) -> Array:
 
 
 class Attention:
-    """H attentions side by side."""
+    """Multi-head attention."""
 
     def __init__(self, weights: Weights, name: str, *, num_heads: int) -> None:
-        """The attention of this `name`."""
+        """Take the weights of the attention `name`."""
         weight = weights[f"{name}.in_proj_weight"]
         bias = weights[f"{name}.in_proj_bias"]
         D = weight.shape[1]
@@ -209,15 +209,15 @@ class Attention:
         self._project_heads = _linear_named(weights, f"{name}.out_proj")
 
     def queries(self, x: Array) -> Array:
-        """Of `x` (T, D): (H, T, K)."""
+        """The queries (H, T, K) of `x` (T, D)."""
         return self._split_heads(self._project_query(x))[0]
 
     def keys_and_values(self, x: Array) -> Array:
-        """Of `x` (S, D): (2, H, S, K)."""
+        """The keys and values (2, H, S, K) of `x` (S, D)."""
         return self._split_heads(self._project_memory(x))
 
     def output(self, attention: Array, values: Array) -> Array:
-        """(T, D) of the weights `attention` (H, T, S) and the `values` (H, S, K)."""
+        """The output (T, D) for the weights `attention` (H, T, S) and `values` (H, S, K)."""
         heads = np.matmul(attention, values)  # (H, T, K)
         return self._project_heads(heads.transpose(1, 0, 2).reshape(heads.shape[1], -1))
 
@@ -227,7 +227,7 @@ class Attention:
 
 
 def attention_weights(q: Array, k: Array) -> Array:
-    """softmax(q kᵀ / √K), (H, T, S), of queries `q` (H, T, K) and keys `k` (H, S, K)."""
+    """softmax(q kᵀ / √K), (H, T, S), for queries `q` (H, T, K) and keys `k` (H, S, K)."""
     scores = np.matmul(q, k.transpose(0, 2, 1))
     scores *= np.float32(1 / math.sqrt(q.shape[-1]))
     scores -= scores.max(-1, keepdims=True)
@@ -237,21 +237,21 @@ def attention_weights(q: Array, k: Array) -> Array:
 
 
 class LayerCache:
-    """Keys and values of a decoder layer."""
+    """The cached keys and values of a decoder layer."""
 
     def __init__(self, memory: Array) -> None:
         self.memory = memory
-        """Those of the source, (2, H, S, K)."""
+        """Keys and values of the source, (2, H, S, K)."""
         H, _, K = memory.shape[1:]
         self.length = 0
-        """Target positions so far."""
+        """Number of target positions so far."""
         self._past = np.empty((2, H, FIRST_ROOM, K), np.float32)
-        """Those of the target so far, and room for more."""
+        """Keys and values of the target so far, with room for more."""
         self.cross_attention: list[Array] = []
-        """How much each target position attended to the source, (H, 1, S)."""
+        """Cross-attention weights of each target position, (H, 1, S)."""
 
     def append(self, kv: Array) -> Array:
-        """All of the target, (2, H, T, K), with `kv` (2, H, 1, K) as the last."""
+        """Append `kv` (2, H, 1, K); return those of the whole target so far, (2, H, T, K)."""
         if self.length == self._past.shape[2]:
             self._past = np.concatenate([self._past, np.empty_like(self._past)], axis=2)
         self._past[:, :, self.length] = kv[:, :, 0]
@@ -263,10 +263,10 @@ class LayerCache:
 
 
 class Layer:
-    """What encoder and decoder layers share."""
+    """The common parts of encoder and decoder layers."""
 
     def __init__(self, config: ModelConfig, weights: Weights, name: str) -> None:
-        """The layer of this `name`."""
+        """Take the weights of the layer `name`."""
         self._is_pre_norm = config.norm == "pre"
         self._self_attn = Attention(weights, f"{name}.self_attn", num_heads=config.num_heads)
         self._linear1 = _linear_named(weights, f"{name}.linear1")
@@ -286,7 +286,7 @@ class EncoderLayer(Layer):
     """Self-attention over the source, then a feed-forward network."""
 
     def encode(self, x: Array) -> Array:
-        """`x` (S, D) to (S, D)."""
+        """Map `x` (S, D) to (S, D)."""
         x = self._residual(x, self._norm1, self._attend)
         return self._residual(x, self._norm2, self._feed_forward)
 
@@ -299,7 +299,7 @@ class DecoderLayer(Layer):
     """Self-attention, attention to the memory, then a feed-forward network: a row at a time."""
 
     def __init__(self, config: ModelConfig, weights: Weights, name: str) -> None:
-        """The layer of this `name`."""
+        """Take the weights of the layer `name`."""
         super().__init__(config, weights, name)
         self._cross_attn = Attention(weights, f"{name}.multihead_attn", num_heads=config.num_heads)
         self._norm3 = _layer_norm(weights, f"{name}.norm3")
@@ -309,7 +309,7 @@ class DecoderLayer(Layer):
         return LayerCache(self._cross_attn.keys_and_values(memory))
 
     def step(self, x: Array, cache: LayerCache) -> Array:
-        """`x` (1, D), at the position after those in `cache`, to (1, D)."""
+        """Map `x` (1, D), at the position after those in `cache`, to (1, D)."""
 
         def attend_to_past(y: Array) -> Array:
             k, v = cache.append(self._self_attn.keys_and_values(y))
@@ -325,7 +325,7 @@ class DecoderLayer(Layer):
         return self._residual(x, self._norm3, self._feed_forward)
 
 
-# Functions of rows
+# Row-wise functions
 
 
 def _fp32(array: FloatArray) -> Array:
@@ -337,7 +337,7 @@ def _linear_named(weights: Weights, name: str) -> Function:
 
 
 def _linear(weight: FloatArray, bias: FloatArray | None) -> Function:
-    matrix = weight.T.astype(np.float32, order="C")  # read row by row in a product
+    matrix = weight.T.astype(np.float32, order="C")  # products read it row by row
     if bias is not None:
         bias = _fp32(bias)
 

@@ -1,14 +1,14 @@
-"""The `scratch` backend: our layers, and their decoder one position at a time.
+"""The `scratch` backend: our own layers, and a cached decoder that computes one position per step.
 
-It caches keys and values, and makes few PyTorch calls a step.
+It caches keys and values, and makes few PyTorch calls per step.
 
-Every PyTorch call costs a microsecond or more, and one step of one sentence has little to compute.
+Every PyTorch call costs a microsecond or more, and a step for one sentence has little to compute.
 So the computation of `transformer` is repeated here in plain functions, without modules, dropout
 and gradients. Letters: B batch, N beams, R = B·N rows, S source length, D d_model, H heads, K head
 size.
 
-The cache has one slot for each position of each beam. `used` slots hold a key and a value, `shown`
-slots are multiplied (those and padding), `room` is allocated.
+The cache has one slot per position of each beam. `used` slots have a key and a value, `shown` slots
+take part in products (the used ones and padding), and `room` slots are allocated.
 """
 
 import math
@@ -29,7 +29,7 @@ SIMD_FLOATS = 16
 
 
 class CachedState:
-    """Keys and values of all layers, so that a step computes one position only."""
+    """Cached keys and values of all layers, so that a step computes only one position."""
 
     def __init__(self, layers: list[DecoderLayer], memory: Tensor, src_mask: Tensor) -> None:
         """State of the decoder `layers` over `memory` (B, S, D) under `src_mask` (B, S)."""
@@ -37,23 +37,23 @@ class CachedState:
         self.num_heads = layers[0].self_attn.num_heads
         self.length = 0
         self.used = 0
-        """Slots filled in each layer: every step fills one for each beam."""
+        """Used slots in each layer: every step fills one per beam."""
         dtype = self.layers[0].dtype
         self.src_bias = pad_bias(as_bias(src_mask[:, None, :], dtype))
-        """Hides source padding and what `pad_slots` adds: a bias (B, 1, S)."""
+        """Bias (B, 1, S) that masks source padding and the slots that `pad_slots` adds."""
         self.past_bias = pad_bias(memory.new_empty(1, 1, 0, dtype=dtype))
-        """Hides every slot outside a beam's own past: a bias (B, N, shown).
+        """Bias (B, N, shown) that masks every slot outside a beam's own past.
 
-        While each sentence has one beam, all share one row, (1, 1, shown). Either way, one of
-        length 1 serves all sentences that there are.
+        While each sentence has one beam, all share a row, (1, 1, shown). In both biases, a size of
+        1 broadcasts to all sentences.
         """
         self.src_bias_per_head = self._per_head(self.src_bias)
-        """As attention takes it."""
+        """In the form for attention."""
         self.past_bias_per_head = self.past_bias
-        """As attention takes it, set by `advance`."""
+        """In the form for attention; set by `advance`."""
 
     def select(self, sentences: Tensor) -> None:
-        """Keep only `sentences` (M,), in that order; copies those that change places."""
+        """Keep only `sentences` (M,), in that order; copies only those that move."""
         in_place = torch.arange(len(sentences), device=sentences.device)
         targets = (sentences != in_place).nonzero().squeeze(1)
         for layer in self.layers:
@@ -64,10 +64,10 @@ class CachedState:
             self.past_bias = self.past_bias[sentences]
 
     def reorder(self, parents: Tensor) -> None:
-        """Let beam n of sentence b continue its present beam `parents[b, n]`, of (B, N).
+        """Let beam n of sentence b continue its current beam `parents[b, n]`; (B, N).
 
-        No key or value is copied: beams with a common past share its slots, and `past_bias` records
-        which beams may attend to them.
+        Keys and values are not copied: beams with a common past share slots, and `past_bias`
+        records which beams may attend to them.
         """
         B, N = parents.shape
         if N == self.past_bias.shape[1] == 1:
@@ -77,7 +77,7 @@ class CachedState:
         )
 
     def advance(self, num_beams: int) -> None:
-        """Add one slot for each of `num_beams` beams, which only that beam sees."""
+        """Add a slot for each of `num_beams` beams, visible only to that beam."""
         first = self.used
         self.used += num_beams
         self.length += 1
@@ -87,7 +87,7 @@ class CachedState:
         self.past_bias_per_head = self._per_head(self.past_bias)
 
     def _per_head(self, bias: Tensor) -> Tensor:
-        """`bias` (B, N, S) as (B·H, N, S); one that all share stays one."""
+        """`bias` (B, N, S) as (B·H, N, S); a shared one is not expanded."""
         if len(bias) == 1:
             return bias
         return bias.unsqueeze(1).expand(-1, self.num_heads, -1, -1).flatten(0, 1)
@@ -101,9 +101,9 @@ class CachedLayer:
         D = memory.shape[-1]
         self_attn = layer.self_attn
         cross_attn = layer.multihead_attn
-        # Keys and values, (2, B, H, S, K)
+        # Keys and values of the source, (2, B, H, S, K).
         self._memory = pad_slots(torch.stack(cross_attn.project_memory(memory)))
-        # Of the target so far, (2, B, H, room, K): a slot for each position of each beam, in order.
+        # Those of the target so far, (2, B, H, room, K): a slot per position and beam, in order.
         self._past = self._memory[:, :, :, :0]
         self._refresh_views(0)
         self.dtype = self._memory.dtype
@@ -112,7 +112,7 @@ class CachedLayer:
         self._project_query = _linear(cross_attn.in_proj_weight[:D], cross_attn.in_proj_bias[:D])
         self._linear1 = _linear(layer.linear1.weight, layer.linear1.bias)
         self._activation = layer.activation
-        # The last linear map of each sublayer, added to the residual.
+        # The last linear layer of each sublayer, added to the residual.
         self._add_past = _adding(self_attn.out_proj)
         self._add_memory = _adding(cross_attn.out_proj)
         self._add_feed_forward = _adding(layer.linear2)
@@ -131,14 +131,14 @@ class CachedLayer:
         return self._after(self._norm3, x)
 
     def _before(self, norm: TensorFunction, x: Tensor) -> Tensor:
-        """What a sublayer takes: `x` (R, D), normalized if the norm comes first."""
+        """The input of a sublayer: `x` (R, D), normalized in a pre-norm model."""
         return norm(x) if self._is_pre_norm else x
 
     def _after(self, norm: TensorFunction, x: Tensor) -> Tensor:
         return x if self._is_pre_norm else norm(x)
 
     def keep(self, sources: Tensor, targets: Tensor, *, num_sentences: int, used: int) -> None:
-        """Copy sentences `sources` (P,) over `targets` (P,), then keep the first ones."""
+        """Copy sentences `sources` (P,) to `targets` (P,), then keep the first `num_sentences`."""
         self._past[:, targets, :, :used] = self._past[:, sources, :, :used]
         self._memory[:, targets] = self._memory[:, sources]
         self._past = self._past[:, :num_sentences]
@@ -160,7 +160,7 @@ class CachedLayer:
         return _attention(q, self._past_k, self._past_v, state.past_bias_per_head)
 
     def _attend_to_memory(self, x: Tensor, state: CachedState) -> Tensor:
-        # All beams of a sentence share its memory: they are N queries of one attention.
+        # All beams of a sentence share its memory, as N queries of one attention.
         q = self._project_query(x).view(
             self._past.shape[1], -1, self._num_heads, self._past.shape[-1]
         )
@@ -170,18 +170,18 @@ class CachedLayer:
         return self._activation(self._linear1(x))  # (R, F)
 
     def _make_room(self, shown: int, *, filled: int) -> None:
-        """Allocate at least `shown` slots; the first `filled` hold a key and a value."""
+        """Allocate at least `shown` slots; the first `filled` have a key and a value."""
         _, B, H, room, K = self._past.shape
         if shown > room:
-            # Doubling the room copies each entry about once. Empty slots are hidden, but must be
-            # numbers: a NaN would still spread.
+            # Doubling the room copies each entry about once. Empty slots are masked, but must not
+            # be NaN, which would still spread.
             past = self._past.new_zeros(2, B, H, max(shown, 2 * room), K)
             past[:, :, :, :filled] = self._past[:, :, :, :filled]
             self._past = past
         self._refresh_views(shown)
 
     def _refresh_views(self, shown: int) -> None:
-        """Make views of the first `shown` slots as they are multiplied, heads merged into B."""
+        """Make views of the first `shown` slots for the products, with heads merged into B."""
         self._shown = shown
         past = self._past.flatten(1, 2)[:, :, :shown]
         memory = self._memory.flatten(1, 2)
@@ -198,7 +198,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, attn_bias: Tensor) -> Tensor:
     """
     B, N, H, K = q.shape
     q = q.transpose(1, 2)  # (B, H, N, K)
-    if q.is_cuda:  # all of it in one kernel
+    if q.is_cuda:  # a single fused kernel
         k = k.mT.view(B, H, -1, K)
         v = v.view(B, H, -1, K)
         attn_bias = attn_bias.expand(B * H, -1, -1).view(B, H, *attn_bias.shape[1:])
@@ -212,7 +212,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, attn_bias: Tensor) -> Tensor:
 
 def _linear(weight: Tensor, bias: Tensor) -> TensorFunction:
     device = weight.device.type
-    if torch.is_autocast_enabled(device):  # it would convert non-parameters at every step
+    if torch.is_autocast_enabled(device):  # autocast would convert non-parameters at every step
         dtype = torch.get_autocast_dtype(device)
         weight = weight.to(dtype)
         bias = bias.to(dtype)
@@ -221,8 +221,8 @@ def _linear(weight: Tensor, bias: Tensor) -> TensorFunction:
 
 
 def _adding(linear: nn.Linear) -> Residual:
-    """Adds `linear` of its second argument to its first, which is overwritten."""
-    if torch.is_autocast_enabled(linear.weight.device.type):  # it converts no tensor in place
+    """A function that adds `linear` of its second argument to the first, in place."""
+    if torch.is_autocast_enabled(linear.weight.device.type):  # autocast cannot work in place
         function = _linear(linear.weight, linear.bias)
         return lambda x, y: x + function(y)
     transposed = linear.weight.t()
@@ -232,7 +232,7 @@ def _adding(linear: nn.Linear) -> Residual:
 
 def norm_function(norm: nn.Module) -> TensorFunction:
     """`norm` without the overhead of a module, if it is PyTorch's."""
-    if type(norm) is not nn.LayerNorm:  # that of somebody's own backend
+    if type(norm) is not nn.LayerNorm:  # from another backend
         return norm
     shape = norm.normalized_shape
     weight = norm.weight
@@ -242,23 +242,23 @@ def norm_function(norm: nn.Module) -> TensorFunction:
 
 
 def pad_slots(kv: Tensor) -> Tensor:
-    """Append zeros to keys or values `kv` (…, S, K); `pad_bias` hides them.
+    """Append zeros to keys or values `kv` (…, S, K); `pad_bias` masks them.
 
-    Rows of scores then fill vector registers: a CPU's softmax and products take several times as
-    long over shorter ones, and a GPU's attention would copy its bias.
+    Rows of scores then fill vector registers. Otherwise a CPU's softmax and products take several
+    times as long, and a GPU's attention copies its bias.
     """
     return F.pad(kv, (0, 0, 0, -kv.shape[-2] % SIMD_FLOATS))
 
 
 def pad_bias(bias: Tensor, *, at_least: int = 1) -> Tensor:
-    """Extend `bias` (…, S) to the slots of `pad_slots`, for `at_least` so many, and hide them."""
+    """Extend `bias` (…, S) to the slots of `pad_slots`, or `at_least` this many, and mask them."""
     S = bias.shape[-1]
     shown = math.ceil(max(S, at_least) / SIMD_FLOATS) * SIMD_FLOATS
     return F.pad(bias, (0, shown - S), value=-math.inf)
 
 
 class ScratchBackend(nn.Module):
-    """Encoder and decoder of our own; see `TransformerBackend` for the contract."""
+    """Our own encoder and decoder; see `TransformerBackend` for the contract."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -275,7 +275,7 @@ class ScratchBackend(nn.Module):
         return self.decoder(tgt, memory, tgt_bias, _src_bias(src_mask, tgt.dtype))
 
     def start(self, memory: Tensor, src_mask: Tensor) -> CachedState:
-        """State with the memory's keys and values projected."""
+        """The initial state, with projected keys and values of the memory."""
         layers = cast("list[DecoderLayer]", list(self.decoder.layers))
         return CachedState(layers, memory, src_mask)
 

@@ -1,6 +1,6 @@
 """The `torch` backend: nn.Transformer behind the project's interface.
 
-Masks are inverted here and nowhere else: in PyTorch, True means "ignore".
+Masks are inverted only here: in PyTorch, True means "ignore".
 Letters: B batch, S source length, T target length, D d_model.
 """
 
@@ -21,18 +21,18 @@ TorchLayer = TypeVar("TorchLayer", nn.TransformerEncoderLayer, nn.TransformerDec
 
 @dataclass
 class PrefixState:
-    """The whole prefix, because nn.Transformer has no cache."""
+    """A state with the whole prefix, because nn.Transformer has no cache."""
 
     memory: Tensor
     """(B, S, D)."""
     src_mask: Tensor
     """(B, S), True = may be attended."""
     prefix: Tensor
-    """Embedded target of each beam so far, (B, N, T, D)."""
+    """Embedded target so far, (B, N, T, D)."""
 
     @property
     def length(self) -> int:
-        """Target positions seen so far."""
+        """Number of target positions so far."""
         return self.prefix.shape[2]
 
     def select(self, sentences: Tensor) -> None:
@@ -42,7 +42,7 @@ class PrefixState:
         self.prefix = self.prefix[sentences]
 
     def reorder(self, parents: Tensor) -> None:
-        """Let beam n of sentence b continue its present beam `parents[b, n]`, of (B, N)."""
+        """Let beam n of sentence b continue its current beam `parents[b, n]`; (B, N)."""
         sentences = torch.arange(len(parents), device=parents.device).unsqueeze(1)  # (B, 1)
         self.prefix = self.prefix[sentences, parents]
 
@@ -62,7 +62,7 @@ class TorchBackend(nn.Transformer):
                 _build_layer(nn.TransformerEncoderLayer, config),
                 config.encoder_layers,
                 norm=nn.LayerNorm(config.d_model) if config.final_norm else None,
-                # It truncates padding and changes results (pytorch #97111).
+                # Nested tensors truncate padding and change results (pytorch #97111).
                 enable_nested_tensor=False,
             ),
             custom_decoder=nn.TransformerDecoder(
@@ -86,7 +86,7 @@ class TorchBackend(nn.Transformer):
                 tgt,
                 memory,
                 tgt_mask=~causal_mask(tgt.shape[1], device=tgt.device),
-                tgt_is_causal=True,  # otherwise PyTorch checks the mask, and waits for the GPU
+                tgt_is_causal=True,  # otherwise PyTorch checks the mask and waits for the GPU
                 memory_key_padding_mask=~src_mask,
             )
         return out
@@ -108,8 +108,8 @@ def _fast_attention(x: Tensor) -> AbstractContextManager[None]:
     """A context in which the attention of `x` is also fast in the backward pass.
 
     On a CPU in bf16, the backward pass of PyTorch's fused attention took 85 % of an update (PyTorch
-    2.13, with AMX). Without it, training is seven times as fast. Decoding keeps it, because the
-    switch holds for all threads.
+    2.13, with AMX); training is seven times as fast without it. Decoding keeps it, because the
+    switch applies to all threads.
     """
     is_bf16 = x.dtype == torch.bfloat16 or torch.is_autocast_enabled(x.device.type)
     if x.is_cpu and is_bf16 and torch.is_grad_enabled():
@@ -126,13 +126,13 @@ def _build_layer(kind: type[TorchLayer], config: ModelConfig) -> TorchLayer:
         batch_first=True,
         norm_first=config.norm == "pre",
     )
-    # PyTorch's constructor takes one dropout rate; the layer's parts can have one each.
+    # PyTorch's constructor has a single dropout rate; set those of the layer's parts here.
     layer.self_attn.dropout = config.attention_dropout
     layer.dropout = Dropout(config.activation_dropout)
     layer.dropout1 = Dropout(config.dropout)
     layer.dropout2 = Dropout(config.dropout)
     if isinstance(layer, nn.TransformerEncoderLayer) and config.activation == "gelu":
-        layer.activation_relu_or_gelu = 0  # or on a GPU its fast path would compute GELU by tanh
+        layer.activation_relu_or_gelu = 0  # otherwise the GPU's fast path approximates GELU by tanh
     if isinstance(layer, nn.TransformerDecoderLayer):
         layer.multihead_attn.dropout = config.attention_dropout
         layer.dropout3 = Dropout(config.dropout)

@@ -1,8 +1,8 @@
-"""The Transformer from scratch, on one page (Vaswani et al. 2017, 3): to be read beside the paper.
+"""The Transformer from scratch, to be read alongside the paper (Vaswani et al. 2017, 3).
 
 Masks are boolean, and True means "may be attended", everywhere in this project. A bias is a mask in
-the form that is added to scores. Parameters have the names and shapes of nn.Transformer's, so
-weights fit both backends. Embeddings, their scaling by √D and the output layer (3.4) are in
+additive form, to be added to scores. Parameters have nn.Transformer's names and shapes, so weights
+fit both backends. Embeddings, their scaling by √D and the output layer (3.4) are in
 `model.model`. K is the paper's d_k = d_v. Letters: B batch, S source length or keys, T target
 length or queries, D d_model, F d_ff, H heads, K head size (D = H·K).
 """
@@ -32,15 +32,15 @@ def causal_mask(length: int, *, device: torch.device) -> Tensor:
 
 
 BIAS_ALIGNMENT = 8
-"""Rows of a bias start at multiples of this many numbers; otherwise a GPU's attention would copy
-the bias in every layer.
+"""Rows of a bias start at multiples of this many numbers; otherwise attention on a GPU copies the
+bias in every layer.
 """
 
 
 def as_bias(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """The boolean `mask` as a bias to add to scores: 0 where True, minus infinity where False.
 
-    Adding takes a tenth of the time of masking, so each mask is converted once and used often.
+    Adding takes a tenth of the time of masking, so each mask is converted once and reused.
     """
     *others, keys = mask.shape
     row = math.ceil(keys / BIAS_ALIGNMENT) * BIAS_ALIGNMENT
@@ -78,18 +78,19 @@ def attention_weights(q: Tensor, k: Tensor, attn_bias: Tensor) -> Tensor:
     """
     assert attn_bias.is_floating_point(), "convert the mask with as_bias first"
     assert attn_bias.shape[-1] == k.shape[-2], "attn_bias needs one column per key"
-    # A dot product of K terms has a variance of about K; undivided, it would saturate the softmax.
+    # A dot product of K terms has a variance of about K; without scaling, it would saturate the
+    # softmax.
     scale = 1 / math.sqrt(q.shape[-1])
     scores = q @ k.mT
     if scores.is_cpu and scores.dtype == torch.bfloat16:
-        return bf16_softmax(scores, attn_bias, scale)  # the same, three times as fast
+        return bf16_softmax(scores, attn_bias, scale)  # the same result, three times as fast
     return torch.add(attn_bias, scores, alpha=scale).softmax(-1)
 
 
 class MultiHeadAttention(nn.Module):
-    """H attentions side by side, each over its own projection of queries, keys and values.
+    """H attentions in parallel, each over its own projection of queries, keys and values.
 
-    The three input projections are packed in one (3·D, D) matrix, named as in
+    The three input projections are packed into one (3·D, D) matrix, named as in
     nn.MultiheadAttention. Dropout of the attention weights is not in the paper.
     """
 
@@ -103,12 +104,12 @@ class MultiHeadAttention(nn.Module):
         self.dropout = Dropout(config.attention_dropout)
 
     def forward(self, x: Tensor, attn_bias: Tensor, memory: Tensor | None = None) -> Tensor:
-        """`x` (B, T, D) attends to `memory` (B, S, D), or without one to itself: (B, T, D).
+        """Let `x` (B, T, D) attend to `memory` (B, S, D), or to itself without one: (B, T, D).
 
         `attn_bias` (…, S) is a mask converted by `as_bias`; it broadcasts to (B, H, T, S).
         """
         q, k, v = self.project(x, memory)
-        if q.is_cuda:  # one kernel for all of it
+        if q.is_cuda:  # a single fused kernel
             rate = self.dropout.p if self.training else 0.0
             heads = F.scaled_dot_product_attention(q, k, v, attn_bias, dropout_p=rate)
         else:
@@ -116,7 +117,7 @@ class MultiHeadAttention(nn.Module):
         return self.out_proj(heads.transpose(1, 2).flatten(2))
 
     def project(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (B, H, T, K) of `x`, and keys and values (B, H, S, K) of `memory`, or of `x`."""
+        """Queries (B, H, T, K) of `x`; keys and values (B, H, S, K) of `memory`, default `x`."""
         if memory is None:
             q, k, v = F.linear(x, self.in_proj_weight, self.in_proj_bias).chunk(3, dim=-1)
             return self._split_heads(q), self._split_heads(k), self._split_heads(v)
@@ -139,13 +140,13 @@ class MultiHeadAttention(nn.Module):
 # Layers (3.1 and 3.3), with the norm before or after (Xiong et al. 2020)
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": torch.relu,  # not in place: the gradient of a changed view takes three more copies
+    "relu": torch.relu,  # not in place: the gradient of a modified view needs three more copies
     "gelu": F.gelu,
 }
 
 
 class Layer(nn.Module):
-    """What encoder and decoder layers share: residual connections and the feed-forward network."""
+    """The common parts of encoder and decoder layers: residuals and the feed-forward network."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -163,7 +164,7 @@ class Layer(nn.Module):
         return norm(self.dropout.add_to(x, sublayer(x)))
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        """Two linear maps with an activation between, for each position: (B, T, D) to (B, T, D)."""
+        """Two linear layers with an activation in between, per position: (B, T, D) to (B, T, D)."""
         hidden = self.activation_dropout(self.activation(self.linear1(x)))  # (B, T, F)
         return self.linear2(hidden)
 
@@ -178,7 +179,7 @@ class EncoderLayer(Layer):
         self.norm2 = nn.LayerNorm(config.d_model)
 
     def forward(self, x: Tensor, src_bias: Tensor) -> Tensor:
-        """`x` (B, S, D) under `src_bias` (B, 1, 1, S): (B, S, D)."""
+        """Map `x` (B, S, D) under `src_bias` (B, 1, 1, S) to (B, S, D)."""
         x = self.residual(x, self.norm1, lambda y: self.self_attn(y, src_bias))
         return self.residual(x, self.norm2, self.feed_forward)
 
@@ -195,7 +196,7 @@ class DecoderLayer(Layer):
         self.norm3 = nn.LayerNorm(config.d_model)
 
     def forward(self, x: Tensor, memory: Tensor, tgt_bias: Tensor, src_bias: Tensor) -> Tensor:
-        """`x` (B, T, D) and `memory` (B, S, D) to (B, T, D).
+        """Map `x` (B, T, D) and `memory` (B, S, D) to (B, T, D).
 
         `tgt_bias` (T, T) masks self-attention, `src_bias` (B, 1, 1, S) attention to the memory.
         """
@@ -208,7 +209,7 @@ class DecoderLayer(Layer):
 
 
 class Encoder(nn.Module):
-    """Encoder layers one after the other, and a final norm where the config has one."""
+    """A stack of encoder layers, and a final norm if configured."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -216,14 +217,14 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(config.d_model) if config.final_norm else nn.Identity()
 
     def forward(self, x: Tensor, src_bias: Tensor) -> Tensor:
-        """`x` (B, S, D) under `src_bias` (B, 1, 1, S): the memory (B, S, D)."""
+        """Map `x` (B, S, D) under `src_bias` (B, 1, 1, S) to the memory (B, S, D)."""
         for layer in self.layers:
             x = layer(x, src_bias)
         return self.norm(x)
 
 
 class Decoder(nn.Module):
-    """Decoder layers one after the other, and a final norm where the config has one."""
+    """A stack of decoder layers, and a final norm if configured."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -231,7 +232,7 @@ class Decoder(nn.Module):
         self.norm = nn.LayerNorm(config.d_model) if config.final_norm else nn.Identity()
 
     def forward(self, x: Tensor, memory: Tensor, tgt_bias: Tensor, src_bias: Tensor) -> Tensor:
-        """`x` (B, T, D) and `memory` (B, S, D) to (B, T, D); biases as of `DecoderLayer`."""
+        """Map `x` (B, T, D) and `memory` (B, S, D) to (B, T, D); biases as in `DecoderLayer`."""
         for layer in self.layers:
             x = layer(x, memory, tgt_bias, src_bias)
         return self.norm(x)

@@ -6,4 +6,4 @@ BOS_ID = 2
 EOS_ID = 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 INVISIBLE_IDS = frozenset((PAD_ID, BOS_ID, EOS_ID))
-"""Ids that stand for no text."""
+"""Ids without text."""

@@ -1,4 +1,4 @@
-"""Languages: their codes, and which one a text is in, as py3langid tells (Lui and Baldwin 2012)."""
+"""Languages: codes, names, and language detection with py3langid (Lui and Baldwin 2012)."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -11,26 +11,26 @@ if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier
 
 MIN_PROBABILITY = 0.9
-"""Of a guess that counts."""
+"""Minimum probability of a detected language."""
 MIN_TEXT = 20
-"""Characters; the language of a shorter text cannot be known."""
+"""Minimum characters for language detection."""
 FUNCTION_WORDS = {
     "de": "ein eine einen einem einer eines und ist sind nicht auf aus durch für vom zum zur ich "
     "wir sich auch wird werden haben",
     "en": "the and with this that his her their have they are",
 }
-"""Words that tell a language at once, which spares py3langid's half a second, where somebody has
-listed them.
+"""Words that identify a language immediately, without the half second for py3langid; listed for
+some languages only.
 """
 WORDS_OF_ONE = 12
-"""Words of a text from which on one of those is too few."""
+"""From this many words on, one function word is not enough."""
 CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
-"""A language, and perhaps its script or region: de, hsb, zh-TW, sr_Latn (RFC 5646)."""
+"""A language code, optionally with script or region: de, hsb, zh-TW, sr_Latn (RFC 5646)."""
 NO_LANGUAGES = (
     "bpe", "csv", "dat", "doc", "hyp", "lc", "log", "low", "md", "new", "out", "raw", "ref", "sgm",
     "src", "tab", "tc", "tgt", "tmx", "tok", "trg", "tsv", "txt", "xlf", "xml",
 )  # fmt: skip
-"""Usual endings of files that look like codes of languages."""
+"""Common file endings that look like language codes."""
 TWO_LETTERS = {
     "afr": "af", "amh": "am", "ara": "ar", "aze": "az", "bel": "be", "ben": "bn", "bos": "bs",
     "bul": "bg", "cat": "ca", "ces": "cs", "cmn": "zh", "cym": "cy", "cze": "cs", "dan": "da",
@@ -48,7 +48,7 @@ TWO_LETTERS = {
     "zho": "zh", "zul": "zu", "chi": "zh", "nb": "no", "bur": "my", "alb": "sq", "arm": "hy",
     "baq": "eu", "geo": "ka", "mac": "mk", "may": "ms", "wel": "cy", "cn": "zh", "jp": "ja",
 }  # fmt: skip
-"""ISO 639-3 and 639-2 codes of languages that also have a code of two letters."""
+"""ISO 639-3 and 639-2 codes of languages that also have a two-letter code."""
 NAMES = {
     "cs": "czech tschechisch čeština", "da": "danish dänisch dansk", "de": "german deutsch",
     "en": "english englisch", "es": "spanish spanisch español", "fi": "finnish finnisch suomi",
@@ -59,12 +59,12 @@ NAMES = {
     "sv": "swedish schwedisch svenska", "tr": "turkish türkisch türkçe",
     "uk": "ukrainian ukrainisch українська", "zh": "chinese chinesisch 中文",
 }  # fmt: skip
-"""Names of languages in English, in German and in themselves."""
+"""Names of languages in English, in German and in the language itself."""
 DETERMINERS = {
     "de": "ein eine einen einem einer eines der die das den dem des",
     "en": "a an the one this that these those some",
 }
-"""Words that begin a noun phrase, of which it has one, where somebody has listed them."""
+"""Determiners: a noun phrase begins with at most one; listed for some languages only."""
 CHINESE = ("zh", "yue", "wuu", "lzh", "nan", "hak", "gan")
 KANA = re.compile("[\u3040-\u30ff]")
 HAN = re.compile("[\u3400-\u9fff\U00020000-\U0003ffff]")
@@ -74,16 +74,15 @@ OTHER_UNSPACED = re.compile(
 )
 """Thai, Lao, Tibetan, Burmese, Khmer, Tai, Yi and Javanese: no spaces between words."""
 UNSPACED = f"[{''.join(each.pattern[1:-1] for each in (KANA, HAN, OTHER_UNSPACED))}]"
-"""A letter that words are written with, of scripts without spaces between them."""
+"""A letter of a script without spaces between words."""
 MAIN_SHARE = 0.3
-"""Share of the letters from which on a script is that of the text."""
+"""Share of letters from which a script counts as the script of the text."""
 
 
 def unspaced_script(texts: Iterable[str]) -> str:
-    """The language, or `other`, of a script without spaces between words; else an empty string.
+    """`zh`, `ja`, `ko`, or `other` for another script without spaces; else an empty string.
 
-    Chinese, Japanese and Korean are told by their letters. Korean has spaces, but words of several
-    parts.
+    Korean counts although it has spaces, because its words have several parts.
     """
     text = "".join(texts)
     num_letters = sum(map(str.isalpha, text))
@@ -106,23 +105,23 @@ def language_named(name: str) -> str | None:
 
 
 def base_language(code: str) -> str:
-    """The language of `code` without its script or region, in two letters if it has such a code.
+    """The language of `code` without script or region, as a two-letter code if there is one.
 
-    `zh` of `zh-TW`, `de` of `deu`.
+    `zh-TW` gives `zh`, `deu` gives `de`.
     """
     language = re.split("[-_]", code.lower())[0]
     return TWO_LETTERS.get(language, language)
 
 
 def sentence_space(lang: str) -> str:
-    """What stands between two sentences: a space, but nothing in Chinese and Japanese."""
+    """The separator between sentences: a space, or nothing in Chinese and Japanese."""
     return "" if base_language(lang) in (*CHINESE, "ja") else " "
 
 
 def other_language(text: str, lang: str) -> str | None:
-    """The language that `text` clearly is in, if it is not `lang`.
+    """The language of `text` if it is clearly not `lang`.
 
-    None too if `lang` is a language that py3langid does not know.
+    It is also None if py3langid does not know `lang`.
     """
     identifier = _identifier()
     lang = base_language(lang)
@@ -132,7 +131,7 @@ def other_language(text: str, lang: str) -> str | None:
 
 
 def foreign_language(text: str, lang: str) -> str | None:
-    """The language that `text` is in, if it is clearly not `lang`, and long enough to know."""
+    """The language of `text` if it is long enough to detect and clearly not `lang`."""
     if len(text.strip()) < MIN_TEXT:
         return None
     words = re.findall(r"\w+", text.casefold())
@@ -143,16 +142,16 @@ def foreign_language(text: str, lang: str) -> str | None:
 
 
 def likely_language(text: str) -> str | None:
-    """The language that `text` clearly is in, of those that py3langid knows."""
+    """The language of `text`, among those that py3langid knows; None if it is not clear."""
     found, probability = _identifier().classify(text)
     return str(found) if probability > MIN_PROBABILITY and any(map(str.isalpha, text)) else None
 
 
 def detected_language(text: str, *, among: Sequence[str]) -> tuple[str, float]:
-    """Which of the languages `among` a `text` is probably in, and the probability of that.
+    """The most probable language of `text` among some, and its probability.
 
-    It is another one if the text is more probably in that than in any of them and not. Where
-    nothing can be told, it is the first with a probability of 0.
+    It is another language if that has a probability above one half and the text is long enough. If
+    nothing can be detected, it is the first of `among` with probability 0.
     """
     probabilities = dict.fromkeys(map(base_language, among), 0.0)
     if any(map(str.isalpha, text)) and all(map(is_known, probabilities)):
@@ -167,8 +166,8 @@ def detected_language(text: str, *, among: Sequence[str]) -> tuple[str, float]:
 
 
 def language_name(code: str) -> str:
-    """The English name of a language; the code itself where spaCy does not know it."""
-    spacy = find_spec("spacy")  # not imported, which takes seconds
+    """The English name of a language; the code itself if spaCy does not know it."""
+    spacy = find_spec("spacy")  # importing it takes seconds
     if spacy is None or spacy.origin is None:
         return code
     module = Path(spacy.origin).parent / "lang" / base_language(code) / "__init__.py"
@@ -178,20 +177,20 @@ def language_name(code: str) -> str:
 
 
 def names_language(text: str, lang: str) -> bool:
-    """Whether `text` is a code or a name of `lang`, such as `DE`, `de-AT` or `German (Germany)`."""
+    """Whether `text` is a code or name of `lang`, such as `DE`, `de-AT` or `German (Germany)`."""
     word = re.split(r"[\W_]", text.casefold())[0]
     code = base_language(lang)
     return base_language(word) == code or word in NAMES.get(code, "").split()
 
 
 def is_known(lang: str) -> bool:
-    """Whether py3langid knows a language."""
+    """Whether py3langid knows `lang`."""
     return base_language(lang) in _identifier().labels
 
 
 @cache
 def _identifier() -> "LanguageIdentifier":
-    # Late and cached: importing it and reading its model take half a second.
+    # Lazy and cached: importing it and loading its model takes half a second.
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

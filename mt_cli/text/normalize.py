@@ -1,6 +1,6 @@
-"""The normalization of all text, whether for training or to be translated.
+"""Normalization of all text for training and translation.
 
-References that are scored are never normalized.
+References for scoring are never normalized.
 """
 
 import hashlib
@@ -13,39 +13,39 @@ from numpy.typing import NDArray
 
 from mt_cli.config.schema import CapitalsReading
 
-# Characters that are invisible or stand for lost text: controls that are no white space, soft
-# hyphen, zero-width and bidi marks, byte order mark, U+FFFD (which `decode_line` puts for invalid
-# bytes), lone surrogates.
+# Invisible characters and replacements for lost text: controls other than white space, soft hyphen,
+# zero-width and bidi marks, byte order mark, U+FFFD (from `decode_line`, for invalid bytes), lone
+# surrogates.
 _REMOVED = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e"
     "\u2060-\u206f\ufeff\ufff9-\ufffb\ufffd\ud800-\udfff]"
 )
 LOST = "\ufffd"
-"""What `decode_line` puts for bytes that are not UTF-8."""
+"""Replaces invalid UTF-8 bytes in `decode_line`."""
 JOINERS = re.compile("[\u200c\u200d]+")
-"""Zero-width non-joiner and joiner, which some scripts spell words with, and sequences of emoji."""
+"""Zero-width non-joiner and joiner, which are part of words in some scripts and of emoji."""
 ZERO_WIDTH_JOINER = "\u200d"
 EMOJI_STYLE = "\ufe0f"
 JOINING = re.compile(
     "[\u0590-\u1cff\ua800-\uabff\ufb50-\ufdff\U00010a00-\U00011fff\U0001e900-\U0001e95f]"
 )
 VIRAMA = 9
-"""Combining class of the mark that takes a consonant's vowel away in Indic scripts."""
+"""Combining class of the mark that removes a consonant's vowel in Indic scripts."""
 
 
 def decode_line(raw: bytes) -> str:
-    """Text of a line's bytes, with or without its line end; invalid UTF-8 becomes U+FFFD."""
+    """Decode a line, with or without its line end; invalid UTF-8 becomes U+FFFD."""
     return strip_line_end(raw).decode("utf-8", errors="replace")
 
 
 def is_valid_utf8(raw: bytes) -> bool:
-    """Whether `decode_line` loses nothing of `raw`."""
+    """Whether `raw` is valid UTF-8, so that `decode_line` loses nothing."""
     text = raw.decode(errors="replace")
     return LOST not in text or text.encode() == raw
 
 
 def strip_line_end(raw: bytes) -> bytes:
-    r"""A line without its end: `\n`, `\r\n` or `\r`."""
+    r"""A line without its line end: `\n`, `\r\n` or `\r`."""
     return raw.removesuffix(b"\n").removesuffix(b"\r")
 
 
@@ -58,16 +58,15 @@ def split_lines(content: bytes) -> list[str]:
 
 
 def normalize(text: str, *, lowercase: bool = False) -> str:
-    """`text` in NFC, without invisible characters, words one space apart. Idempotent.
+    """`text` in NFC, without invisible characters, with single spaces between words. Idempotent.
 
-    A joiner stays where it matters: between letters of a script that has it, and in sequences of
-    emoji.
+    Joiners stay where they matter: between letters of scripts that use them, and in emoji.
     """
-    if not text.isprintable() or LOST in text:  # else there is none of these characters
+    if not text.isprintable() or LOST in text:  # otherwise it has none of these characters
         text = JOINERS.sub(_kept_joiner, _REMOVED.sub("", text))
     if lowercase:
         text = text.lower()
-    # Only after the removals, which may bring a letter and its combining mark together.
+    # After the removals, because they may join a letter and its combining mark.
     text = unicodedata.normalize("NFC", text)
     return " ".join(text.split())
 
@@ -76,12 +75,12 @@ SPACED_MARK = re.compile(r"\s[.,。]\s*$")  # French puts a space before ! and ?
 
 
 def is_tokenized(line: str) -> bool:
-    """Whether a space stands before the last mark, as in "A dog runs ."."""
+    """Whether there is a space before the last mark, as in "A dog runs ."."""
     return SPACED_MARK.search(line) is not None
 
 
 def _kept_joiner(found: re.Match[str]) -> str:
-    """The replacement of a run of joiners: the first one where the text needs it, else nothing."""
+    """The replacement for a run of joiners: the first one if the text needs it, else nothing."""
     text = found.string
     before = text[found.start() - 1] if found.start() else " "
     after = text[found.end()] if found.end() < len(text) else " "
@@ -97,7 +96,7 @@ def _kept_joiner(found: re.Match[str]) -> str:
 
 
 def _is_of_joining_script(character: str) -> bool:
-    """Whether it is a letter or a mark of a script that spells words with joiners.
+    """Whether a character is a letter or mark of a script that uses joiners in words.
 
     These are scripts of the Near East, Africa, and South and Central Asia.
     """
@@ -108,31 +107,31 @@ FINAL_MARKS = re.compile(r"[\W_]+$")
 
 
 def gist(text: str) -> str:
-    """What two texts share that differ in case, spaces and the marks at their end alone.
+    """`text` without case, spaces and final marks, to find near-duplicates.
 
-    A text of marks alone is its own gist.
+    A text of marks only is returned as it is.
     """
     text = "".join(text.casefold().split())
     return FINAL_MARKS.sub("", text) or text
 
 
 Hashes = NDArray[np.uint64]
-"""64 bits of each text: one false alarm in 2^64 comparisons."""
+"""64-bit hashes of texts: one false match in 2^64 comparisons."""
 
 
 def hash_texts(texts: Iterable[str]) -> Hashes:
-    """The hash (N,) of each of `texts`, the same on every machine."""
+    """The hashes (N,) of `texts`, the same on every machine."""
     digests = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
     return np.frombuffer(b"".join(digests), np.uint64)
 
 
 def read_capitals(text: str, reading: CapitalsReading) -> str:
-    """`text`, in another case if it is several words in capitals and nothing else."""
+    """`text`, with its case changed by `reading` if it is several words, all in capitals."""
     if reading == "as_is" or not text.isupper() or len(text.split()) < 2:
         return text
     return in_case(text, reading)
 
 
 def in_case(text: str, reading: CapitalsReading) -> str:
-    """`text` in the case of `reading`, which is not `as_is`."""
+    """`text` in the case of `reading`, which must not be `as_is`."""
     return text.lower() if reading == "lower" else text.title()

@@ -1,4 +1,4 @@
-"""Numbers in digits, and whether a translation keeps them."""
+"""Numbers in text, and whether a translation keeps them."""
 
 import re
 import unicodedata
@@ -28,17 +28,17 @@ WORDS = {
         60: "sixty", 70: "seventy", 80: "eighty", 90: "ninety", 100: "hundred", 1000: "thousand",
     },
 }  # fmt: skip
-"""How numbers are written out in the languages for which somebody has listed it."""
+"""Number words, by language; listed for some languages only."""
 LONGEST_WRITTEN_OUT = 4
-"""Digits; longer numbers stay numbers."""
+"""Maximum digits of a number that may be written out."""
 WRITTEN_OUT = 20
-"""In other languages, smaller numbers are taken to be written out."""
+"""In other languages, numbers below this are assumed to be written out."""
 
 
 def changes_a_number(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> bool:
-    """Whether a number in digits on one side has no like on the other.
+    """Whether a number in digits on one side is missing on the other.
 
-    One that the other side writes out has. How digits are grouped and marked does not count.
+    The other side may write it out. Digit grouping and decimal marks are ignored.
     """
     src = _numbers(source)
     tgt = _numbers(translation)
@@ -55,9 +55,9 @@ def changes_a_number(source: str, translation: str, *, src_lang: str, tgt_lang: 
 
 
 def whole_numbers(text: str, lang: str) -> list[tuple[int, tuple[int, int]]]:
-    """Each whole number of `text` in digits, and from two on in a single word, with its place.
+    """The whole numbers in `text`, in digits or (from two on) as a single word, with their places.
 
-    Of numbers with marks, such as `3,50`, there are none.
+    Numbers with marks, such as `3,50`, are skipped.
     """
     cardinals = _cardinals(base_language(lang))
     found = []
@@ -72,13 +72,13 @@ def whole_numbers(text: str, lang: str) -> list[tuple[int, tuple[int, int]]]:
 
 @cache
 def _cardinals(lang: str) -> dict[str, int]:
-    """The value of each cardinal number that is a word of its own."""
+    """The single-word cardinal numbers of a language, with their values."""
     return {words.split()[0]: value for value, words in WORDS.get(lang, {}).items()}
 
 
 def _numbers(text: str) -> list[str]:
-    """The digits of each number of `text`, as ASCII, with `.` for each mark that groups none."""
-    if not any(map(str.isdecimal, text)):  # nearly every line, at a glance
+    """The numbers in `text` as ASCII digits, with `.` for every mark that is not for grouping."""
+    if not any(map(str.isdecimal, text)):  # a shortcut for nearly every line
         return []
     numbers = []
     for found in NUMBER.finditer(text):
@@ -91,12 +91,12 @@ def _numbers(text: str) -> list[str]:
 
 
 def _parts(numbers: list[str]) -> list[str]:
-    """What stands between marks: `3.5.2020` and `5/3/2020` have the same."""
+    """The parts between marks: `3.5.2020` and `5/3/2020` have the same ones."""
     return [part for number in numbers for part in number.split(".")]
 
 
 def _is_written_out(number: str, text: str, lang: str) -> bool:
-    """Whether `text` has `number` in words; of most languages only the smaller ones may be."""
+    """Whether `text` has `number` in words; in most languages, only small numbers can be found."""
     if len(number) > LONGEST_WRITTEN_OUT or not number.isdecimal():
         return False
     known = WORDS.get(base_language(lang))
@@ -107,7 +107,7 @@ def _is_written_out(number: str, text: str, lang: str) -> bool:
     if value in known:
         words = known[value].split()
         return any(word in words for word in re.findall(r"\w+", text))
-    # `two hundred`, `twenty-one`, `zweihundert`, `einundzwanzig`: the words of its parts.
+    # `two hundred`, `twenty-one`, `zweihundert`, `einundzwanzig`: look for the words of the parts.
     parts = []
     for unit in (1000, 100):
         if value >= unit:

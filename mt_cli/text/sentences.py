@@ -1,4 +1,4 @@
-"""Where a text can be cut: into sentences, by sentencex's rules, or into shorter pieces."""
+"""Splitting text into sentences, with sentencex, or into shorter pieces."""
 
 import re
 from collections.abc import Callable
@@ -18,30 +18,30 @@ INITIAL = re.compile(r"(?:^|(?<!\d)\s)[^\W\d_]\.\s*$")
 """A single letter, as in `M. Dupont`, but not a unit, as in `5 m.`"""
 BRACKET_END = re.compile(r"[.!?…][)\]]\s$")
 WHOLE_BRACKET = re.compile(r"[(\[][^()\[\]]*\s[^()\[\]]*\w\w[.!?…][)\]]\s$")
-"""One with several words, the last of which is more than a letter."""
+"""A bracket with several words, the last of which has more than one letter."""
 ADDRESS = re.compile(r"www\.|://|@|/")
-"""What no word has."""
+"""Signs of an address: no word has them."""
 CJK = r"[\u3040-\u9fff]"
 HARD_END = re.compile(
     r"(?<=[。！？｡।॥؟۔។៕།༎။።])(?![”’»」』）\s])"
     rf"|(?<={CJK}[!?])(?={CJK})|(?<=……)(?={CJK})|(?<=… )(?=[A-ZÄÖÜ])"
     r"|(?<=[.!?…][)\]] )(?=[A-ZÄÖÜ\"“„(])|(?<=\b[Nn]o\. )(?=[A-ZÄÖÜ])|(?<=\d \w\. )(?=[A-ZÄÖÜ])"
 )
-"""Ends that sentencex does not know: full stops of other scripts, among CJK letters, after `…`,
-after a bracket, after the word `no.` where no number follows, and after a unit of one letter.
+"""Sentence ends that sentencex does not know: full stops of other scripts, between CJK letters,
+after `…`, after a bracket, after the word `no.` without a number, and after a one-letter unit.
 """
 SOFT_START = re.compile(r"(?<=[.!?…] )[^\W_]")
-"""What may begin a sentence without a capital letter: a digit, or a small letter."""
+"""Possible start of a sentence without a capital letter: a digit or a small letter."""
 LONG_WORD = re.compile(r"[^\W\d_]{5}[.!?…]+ $")
-"""Before a small letter, it ends a sentence: few abbreviations are as long."""
+"""A word that ends a sentence even before a small letter: few abbreviations are as long."""
 LONGEST_END = 200
-"""Characters in which the end of a sentence is told, so that long lines take no longer each."""
+"""Characters at the end of a sentence that are looked at, so that long lines take linear time."""
 CLAUSE_END = re.compile(r"[,;:–،؛၊][\"”“’»«)\]]* |[，；：、]")
 SPACE = re.compile(" ")
 
 
 def split_sentences(text: str, lang: str) -> list[str]:
-    """The sentences of normalized `text`, in order; an enumerating `3.` belongs to what follows."""
+    """The sentences of normalized `text`; a list number `3.` belongs to the next sentence."""
     language = base_language(lang)
     pieces: list[str] = []
     begin = 0
@@ -61,7 +61,7 @@ def split_sentences(text: str, lang: str) -> list[str]:
             sentences.append(beginning)
             beginning = ""
             has_words = False
-    if sentences:  # marks without words belong to what precedes
+    if sentences:  # marks without words belong to the previous sentence
         sentences[-1] += beginning
     elif beginning.strip():
         sentences.append(beginning)
@@ -69,7 +69,7 @@ def split_sentences(text: str, lang: str) -> list[str]:
 
 
 def _with_capitals(text: str) -> str:
-    """`text` with a capital where a sentence may begin without one, for sentencex."""
+    """`text` with capitals at possible sentence starts without one, for sentencex."""
     is_lower = text == text.lower()
 
     def capital(found: re.Match[str]) -> str:
@@ -86,7 +86,7 @@ def _with_capitals(text: str) -> str:
 
 
 def _is_end(sentence: str, following: str, language: str) -> bool:
-    """Whether a sentence ends here: not after an ordinal or an initial, nor inside a word."""
+    """Whether a sentence ends here: not after an ordinal or an initial, and not inside a word."""
     if language in ORDINAL_DOT and ORDINAL.search(sentence):
         return False
     is_short_bracket = BRACKET_END.search(sentence) and not WHOLE_BRACKET.search(sentence)
@@ -112,11 +112,10 @@ def split_text(
     longest_together: int,
     most_together: int,
 ) -> list[str]:
-    """Parts of `text`, in order, of at most `longest` tokens, unless it is a single character.
+    """Split `text` into parts of at most `longest` tokens each, or single characters.
 
     Up to `most_together` sentences with up to `longest_together` tokens stay together. A sentence
-    that is too long by itself is halved after a clause, else after a word, else anywhere, nearest
-    to its middle.
+    that is too long is halved near its middle, after a clause, else after a word, else anywhere.
     """
 
     def fits(part: str) -> bool:
@@ -137,7 +136,7 @@ def split_text(
 
 
 def halved(text: str, fits: Callable[[str], bool]) -> list[str]:
-    """Parts of one sentence, each of which `fits`, unless it is a single character."""
+    """Halve a sentence until each part `fits` or is a single character."""
     if fits(text) or len(text) == 1:
         return [text]
     clauses = _ends(CLAUSE_END, text)
@@ -151,5 +150,5 @@ def halved(text: str, fits: Callable[[str], bool]) -> list[str]:
 
 
 def _ends(pattern: re.Pattern[str], text: str) -> list[int]:
-    """Places inside `text` where a match of `pattern` ends."""
+    """Indices inside `text` where a match of `pattern` ends."""
     return [match.end() for match in pattern.finditer(text) if match.end() < len(text)]

@@ -1,7 +1,7 @@
-"""`SubwordTokenizer`: SentencePiece pieces, with bytes for unknown characters.
+"""`SubwordTokenizer`: SentencePiece subwords, with byte fallback for unknown characters.
 
-The text is not changed: SentencePiece's own normalization is off, and the one character it
-reserves, U+2581 for a space, is escaped.
+Encoding is lossless: SentencePiece's normalization is off, and its reserved character, U+2581 for
+a space, is escaped.
 """
 
 import io
@@ -23,12 +23,12 @@ from mt_cli.text.normalize import JOINERS, LOST, normalize
 log = logging.getLogger(__name__)
 SPACE_MARK = "▁"
 ESCAPE = "\ue000"
-"""A private-use character. If the text has it, it is doubled, so decoding is exact."""
+"""A private-use character; it is doubled if the text contains it, so that decoding is exact."""
 ESCAPED_SPACE_MARK = ESCAPE + "\ue001"
 MAX_TEXT = 1000
-"""Characters of a text to learn from. SentencePiece silently skips those of over 4,192 bytes."""
+"""Maximum characters of a text to learn from; SentencePiece silently skips over 4,192 bytes."""
 COVERAGE = 0.99999
-"""Share of the text's characters that become pieces; the rarest, often noise, become bytes."""
+"""Share of the characters that become pieces; the rarest ones, often noise, become bytes."""
 UNESCAPED = {ESCAPE * 2: ESCAPE, ESCAPED_SPACE_MARK: SPACE_MARK}
 _ESCAPED = re.compile("|".join(UNESCAPED))
 
@@ -43,7 +43,7 @@ class SubwordTokenizer:
             DataError: `model` is damaged, or has other special symbols.
         """
         self._model = model
-        if not model:  # SentencePiece would expect a model to be loaded later
+        if not model:  # SentencePiece accepts this and expects a model later
             raise DataError("the SentencePiece model is empty")
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -58,12 +58,12 @@ class SubwordTokenizer:
                 f"SentencePiece's pad, unk, bos, eos are {found}, expected (0, 1, 2, 3)"
             )
         self.vocab_size = int(p.vocab_size())
-        """Pieces, bytes and special symbols."""
+        """Number of pieces, bytes and special symbols."""
         self.unknown_ids = [UNK_ID, *filter(p.is_byte, range(self.vocab_size))]
-        """Ids that spell what no piece has."""
+        """Ids for text that no piece covers: bytes and `<unk>`."""
 
     def __reduce__(self) -> tuple[type["SubwordTokenizer"], tuple[bytes]]:
-        """Pickle the serialized model, because the library's own object may not be pickled."""
+        """Pickle the serialized model, because the library's object cannot be pickled."""
         return SubwordTokenizer, (self._model,)
 
     def to_bytes(self) -> bytes:
@@ -71,30 +71,30 @@ class SubwordTokenizer:
         return self._model
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each normalized text; never those of special symbols."""
+        """Encode normalized texts; the ids never include special symbols."""
         escaped = [_escape(text) for text in texts]
         if len(escaped) == 1:  # for a list, SentencePiece starts a thread
             return [self._processor.encode(escaped[0])]
         return self._processor.encode(escaped, num_threads=1)
 
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
-        """Text of each sequence of ids; a control character spelled by byte pieces is left out."""
+        """Decode sequences of ids; control characters spelled by byte pieces are dropped."""
         texts = []
-        for ids in sequences:  # one by one, as for a list it starts a thread
+        for ids in sequences:  # one by one: for a list, SentencePiece starts a thread
             escaped = self._spelt(ids)
             text = _ESCAPED.sub(lambda found: UNESCAPED[found[0]], escaped)
-            texts.append(normalize(text))  # text that was encoded stays as it is
+            texts.append(normalize(text))  # does not change text that was encoded
         return texts
 
     def _spelt(self, ids: Sequence[int]) -> str:
         return str(self._processor.decode([int(i) for i in ids if i not in INVISIBLE_IDS]))
 
     def is_broken(self, ids: Sequence[int]) -> bool:
-        """Whether bytes among `ids` are no character, so that the text lacks them."""
+        """Whether `ids` contain invalid bytes, which decoding drops."""
         return not set(self.unknown_ids).isdisjoint(ids) and LOST in self._spelt(ids)
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """The pieces that `ids` stand for, without padding and sentence ends."""
+        """The pieces of `ids`, without padding and sentence ends."""
         return [str(self._processor.id_to_piece(int(i))) for i in ids if i not in INVISIBLE_IDS]
 
     def begins_word(self, token_id: int) -> bool:
@@ -114,9 +114,9 @@ def learn_subwords(
     vocab_size: int,
     split_digits: bool = False,
 ) -> SubwordTokenizer:
-    """Learn `vocab_size` pieces from normalized `texts`, or fewer if the text is too short.
+    """Learn `vocab_size` pieces from normalized `texts`, or fewer if there is too little text.
 
-    With `split_digits`, every digit is a piece of its own.
+    With `split_digits`, every digit is a separate piece.
 
     Raises:
         ConfigError: `vocab_size` is too small for all bytes and letters.
@@ -140,7 +140,7 @@ def learn_subwords(
             bos_id=BOS_ID,
             eos_id=EOS_ID,
             unk_surface=" <unk> ",
-            num_threads=1,  # sums of floats differ with the number of threads
+            num_threads=1,  # float sums depend on the number of threads
             minloglevel=2,
         )
     except RuntimeError as error:
@@ -165,10 +165,9 @@ def learn_subwords(
 
 
 def normalizing_output(model: bytes) -> bytes:
-    """A serialized model whose own `decode` gives what `SubwordTokenizer.decode` does.
+    """A serialized model that decodes like `SubwordTokenizer.decode`, for use in other programs.
 
-    For programs that decode with SentencePiece alone: it drops invisible characters that bytes
-    spell, and puts words one space apart.
+    When decoding, it drops invisible characters spelled by bytes and normalizes spaces.
     """
     rules = []
     for code in [*range(1, 0xD800), *range(0xE000, 0x10000)]:
@@ -188,14 +187,14 @@ def normalizing_output(model: bytes) -> bytes:
             escape_whitespaces=False,
             remove_extra_whitespaces=True,
         )
-    # A protobuf message of one field, `normalizer_spec` (3). As field 5, `denormalizer_spec`,
-    # behind the model's own fields, it becomes one of them.
+    # This is a protobuf message with one field, `normalizer_spec` (3). Appended to the model as
+    # field 5, it becomes its `denormalizer_spec`.
     spec: bytes = normalizer.serialized_model_proto()
     return model + b"\x2a" + spec[1:]
 
 
 def _escaped_parts(texts: Iterable[str]) -> Iterator[str]:
-    """`texts`, escaped; long ones in parts, cut at spaces, and long words anywhere."""
+    """`texts`, escaped; long ones are split at spaces, long words anywhere."""
     for text in texts:
         parts = [text]
         if len(text) > MAX_TEXT:

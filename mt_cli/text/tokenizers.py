@@ -1,6 +1,6 @@
-"""Tokenizers of both sides: their interface, how they are stored, and how they are learned.
+"""The tokenizers of both sides: interface, storage and learning.
 
-Learning takes memory that does not grow with the corpus.
+The memory for learning does not grow with the corpus.
 """
 
 import random
@@ -23,13 +23,13 @@ from mt_cli.text.words import WordTokenizer, learn_vocabulary, split_words
 
 Item = TypeVar("Item")
 TOKENIZER_FOLDER = "tokenizer"
-"""In a folder of prepared data, and in a run."""
+"""Folder name in prepared data and in runs."""
 DESCRIPTION = "tokenizer.json"
 
 
 @dataclass(frozen=True)
 class TextOptions:
-    """Languages and case of the text, before it is tokenized."""
+    """Languages and case of the text before tokenization."""
 
     src_lang: str
     tgt_lang: str
@@ -42,20 +42,20 @@ Tokenizer = WordTokenizer | SubwordTokenizer
 
 @dataclass(frozen=True)
 class Learnt:
-    """What a model may have learnt of the source, by its vocabulary."""
+    """The source characters that a model can know, by its vocabulary."""
 
     characters: frozenset[str]
-    """Those that a vocabulary spells otherwise than in bytes or as `<unk>`."""
+    """Characters that are in the vocabulary, other than as bytes or `<unk>`."""
     is_lowercase: bool = False
 
     def lacks(self, text: str) -> set[str]:
-        """The characters of the normalized `text` that no training showed."""
+        """The characters of the normalized `text` that the model never saw in training."""
         return set(text.lower() if self.is_lowercase else text) - self.characters
 
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """The tokenizers of both sides, and how their text was normalized."""
+    """The tokenizers of both sides, with the options of their text."""
 
     src: Tokenizer
     tgt: Tokenizer
@@ -65,7 +65,7 @@ class Tokenizers:
     options: TextOptions
 
     def encode(self, lines: Sequence[str], side: Literal["src", "tgt"]) -> list[list[int]]:
-        """Ids of each of `lines`, which are normalized first, as the training text was."""
+        """Normalize `lines` like the training text, and encode them."""
         tokenizer = self.src if side == "src" else self.tgt
         return tokenizer.encode(
             [normalize(line, lowercase=self.options.lowercase) for line in lines]
@@ -73,7 +73,7 @@ class Tokenizers:
 
     @cached_property
     def learnt(self) -> Learnt:
-        """What a source may have that the model has learnt."""
+        """The source characters that the model can know."""
         entries = []
         unknown = {*range(len(SPECIALS)), *self.src.unknown_ids}
         for i, entry in enumerate(self.src.entries):
@@ -85,7 +85,7 @@ class Tokenizers:
         )
 
     def to_files(self) -> dict[str, bytes]:
-        """Content by file name; `from_files` reads it again."""
+        """File contents by name, to be read by `from_files`."""
         description = _Description(
             format=1, kind=self.kind, joint=self.joint, **asdict(self.options)
         )
@@ -93,12 +93,12 @@ class Tokenizers:
         return {
             DESCRIPTION: (description.model_dump_json(indent=2) + "\n").encode(),
             src_name: self.src.to_bytes(),
-            tgt_name: self.tgt.to_bytes(),  # the same file for joint ones
+            tgt_name: self.tgt.to_bytes(),  # the same file for joint tokenizers
         }
 
     @staticmethod
     def from_files(files: Mapping[str, bytes]) -> "Tokenizers":
-        """The tokenizers from which `to_files` made `files`.
+        """Load the tokenizers that `to_files` wrote.
 
         Raises:
             DataError: a file is missing or malformed.
@@ -146,13 +146,13 @@ def _file_names(kind: TokenizerKind, *, joint: bool) -> tuple[str, str]:
 
 
 SAMPLE_SIZE = 500_000
-"""Pairs from which tokenizers are learned; more would change little and cost memory."""
+"""Maximum pairs to learn tokenizers from; more would change little and cost memory."""
 
 
 def sampled(stream: Iterable[Item], size: int, *, seed: int) -> list[Item]:
     """A uniform random sample of a stream (Vitter 1985, algorithm R).
 
-    If there are no more than `size` items, it has them all, in order.
+    With at most `size` items, it returns all of them, in order.
     """
     sample: list[Item] = []
     rng = random.Random(seed)
@@ -167,7 +167,7 @@ def sampled(stream: Iterable[Item], size: int, *, seed: int) -> list[Item]:
 
 
 def _count_words(texts: Iterable[str], lang: str) -> Counter[str]:
-    """How often each word occurs."""
+    """Count the words in `texts`."""
     counts: Counter[str] = Counter()
     for text in texts:
         (words,) = split_words([text], lang)
@@ -178,7 +178,7 @@ def _count_words(texts: Iterable[str], lang: str) -> Counter[str]:
 def learn_tokenizers(
     pairs: Sequence[tuple[str, str]], config: TokenizerConfig, options: TextOptions
 ) -> Tokenizers:
-    """Tokenizers of words by spaCy's rules, or of subwords, learned from normalized `pairs`."""
+    """Learn tokenizers from normalized `pairs`: spaCy words, or subwords."""
     src_size = config.vocab_size
     tgt_size = config.tgt_vocab_size or config.vocab_size
     src_texts = [src for src, _ in pairs]

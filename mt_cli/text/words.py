@@ -1,8 +1,8 @@
-"""Words by spaCy's rules, marked so that the text can be restored exactly, and their vocabulary.
+"""Word tokenization by spaCy's rules, with marks to restore the text exactly, and vocabularies.
 
-A token that follows its left neighbour without a space carries `JOINER` in front: "Hund." is
-"Hund", "￭.". If the text itself contains a joiner or a special symbol, `ESCAPE` is put before it.
-The one module that imports torchtext.
+A token without a space before it starts with `JOINER`: "Hund." is "Hund", "￭.". If the text itself
+contains a joiner or a special symbol, `ESCAPE` is put before it. The only module that imports
+torchtext.
 """
 
 import functools
@@ -17,16 +17,16 @@ from mt_cli.text.language import base_language
 
 
 def learn_vocabulary(counts: Counter[str], *, max_size: int, min_freq: int) -> list[str]:
-    """The most frequent tokens, by frequency and then alphabetically, after the special symbols.
+    """The special symbols, then the most frequent tokens, sorted by frequency and alphabet.
 
-    `max_size` counts the special symbols too.
+    `max_size` includes the special symbols.
 
     Raises:
         DataError: no token is frequent enough.
     """
     from torchtext.vocab import Vocab
 
-    # Vocab.stoi is a defaultdict that grows when read, so only the list of tokens is taken.
+    # Only the list of tokens is used: Vocab.stoi is a defaultdict that grows when read.
     built = Vocab(
         counts, max_size=max_size - len(SPECIALS), min_freq=min_freq, specials=list(SPECIALS)
     )
@@ -37,26 +37,26 @@ def learn_vocabulary(counts: Counter[str], *, max_size: int, min_freq: int) -> l
 
 JOINER = "￭"
 ESCAPE = "\u2060"
-"""Word joiner: invisible, and never in normalized text, so that it needs no escape of its own."""
+"""Word joiner: invisible and never in normalized text, so it needs no escape itself."""
 MAX_CHUNK = 100
-"""spaCy takes quadratic time for a chunk without white space; longer ones are cut losslessly."""
+"""Longer chunks without white space are split losslessly: spaCy takes quadratic time for them."""
 CACHED_CHUNKS = 1 << 18
 
 
 class WordTokenizer:
-    """Words of one language and the vocabulary that numbers them."""
+    """Tokenizes one language into words, and maps them to ids by a vocabulary."""
 
     def __init__(self, lang: str, entries: Sequence[str]) -> None:
-        """`entries` are the words as they are kept, marks included: "￭." is not ".".
+        """`entries` are the tokens of the vocabulary, with marks: "￭." is not ".".
 
         Raises:
-            DataError: they do not begin with the special symbols, or one is there twice.
+            DataError: `entries` do not begin with the special symbols, or have duplicates.
         """
         self.lang = lang
         self.entries = list(entries)
         self.vocab_size = len(entries)
         self.unknown_ids = [UNK_ID]
-        """Ids of words that are no entries."""
+        """Ids for words that are not in the vocabulary."""
         self._ids = {token: i for i, token in enumerate(entries)}
         if self.entries[: len(SPECIALS)] != list(SPECIALS):
             raise DataError(f"the vocabulary does not begin with {' '.join(SPECIALS)}")
@@ -66,7 +66,7 @@ class WordTokenizer:
 
     @classmethod
     def from_bytes(cls, lang: str, data: bytes) -> "WordTokenizer":
-        """The tokenizer whose `to_bytes` gave `data`.
+        """Load a tokenizer from the output of `to_bytes`.
 
         Raises:
             DataError: `data` is not a vocabulary.
@@ -77,23 +77,23 @@ class WordTokenizer:
         return cls(lang, tokens)
 
     def to_bytes(self) -> bytes:
-        """The vocabulary as JSON, one token a line; a token's id is its line number minus two."""
-        # Escaped, because a token may hold a character that editors take for a line end.
+        """The vocabulary as JSON, one token per line; a token's id is its line number minus two."""
+        # ASCII only, because some characters in tokens look like line ends to editors.
         return json.dumps(self.entries, indent=0).encode()
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each normalized text; a word that the vocabulary lacks is `<unk>`."""
+        """Encode normalized texts; words that are not in the vocabulary become `<unk>`."""
         sequences = []
         for tokens in split_words(texts, self.lang):
             sequences.append([self._ids.get(token, UNK_ID) for token in tokens])
         return sequences
 
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
-        """Text of each sequence of ids."""
+        """Decode sequences of ids."""
         return [join_words(self._marked_tokens(ids)) for ids in sequences]
 
     def is_broken(self, ids: Sequence[int]) -> bool:
-        """Never: words are no bytes."""
+        """Always False: words have no bytes."""
         return False
 
     def begins_word(self, token_id: int) -> bool:
@@ -101,7 +101,7 @@ class WordTokenizer:
         return not self.entries[token_id].startswith(JOINER)
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """The words that `ids` stand for, without marks, padding and sentence ends."""
+        """The words of `ids`, without marks, padding and sentence ends."""
         marked = self._marked_tokens(ids)
         return [token.removeprefix(JOINER).replace(ESCAPE, "") for token in marked]
 
@@ -115,7 +115,7 @@ def split_words(texts: Sequence[str], lang: str) -> list[list[str]]:
 
 
 def join_words(tokens: Iterable[str]) -> str:
-    """The text that marked `tokens` came from."""
+    """Restore the text from marked `tokens`."""
     pieces = []
     for token in tokens:
         pieces.append(token.removeprefix(JOINER) if token.startswith(JOINER) else f" {token}")
@@ -123,14 +123,14 @@ def join_words(tokens: Iterable[str]) -> str:
 
 
 class _Splitter:
-    """spaCy's tokenization rules of one language.
+    """spaCy's tokenization rules for one language.
 
-    They never look past white space, so each chunk between spaces is split once and then
-    remembered.
+    The rules never look past white space, so each chunk between spaces is tokenized once and
+    cached.
     """
 
     def __init__(self, lang: str) -> None:
-        import spacy  # late: it takes seconds
+        import spacy  # lazily: it takes seconds
 
         try:
             self._nlp = spacy.blank(base_language(lang))
@@ -145,7 +145,7 @@ class _Splitter:
         if len(self._known) > CACHED_CHUNKS:
             self._known.clear()
         split_texts = []
-        # spaCy remembers every word it has seen; the zone lets it forget them again.
+        # spaCy caches every word it has seen; the memory zone frees them.
         with self._nlp.memory_zone():
             for text in texts:
                 tokens: list[str] = []
