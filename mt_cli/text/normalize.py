@@ -40,8 +40,11 @@ def decode_line(raw: bytes) -> str:
 
 def is_valid_utf8(raw: bytes) -> bool:
     """Whether `decode_line` loses nothing of `raw`."""
-    text = raw.decode(errors="replace")
-    return LOST not in text or text.encode() == raw
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def strip_line_end(raw: bytes) -> bytes:
@@ -63,12 +66,15 @@ def normalize(text: str, *, lowercase: bool = False) -> str:
     A joiner stays where it matters: between letters of a script that has it, and in sequences of
     emoji.
     """
-    if not text.isprintable() or LOST in text:  # else there is none of these characters
+    is_plain = text.isprintable() and LOST not in text  # then spaces are its only white space
+    if not is_plain:
         text = JOINERS.sub(_kept_joiner, _REMOVED.sub("", text))
     if lowercase:
         text = text.lower()
     # Only after the removals, which may bring a letter and its combining mark together.
     text = unicodedata.normalize("NFC", text)
+    if is_plain and "  " not in text:
+        return text.strip(" ")
     return " ".join(text.split())
 
 
@@ -104,16 +110,16 @@ def _is_of_joining_script(character: str) -> bool:
     return JOINING.match(character) is not None and unicodedata.category(character)[0] in "LM"
 
 
-FINAL_MARKS = re.compile(r"[\W_]+$")
-
-
 def gist(text: str) -> str:
     """What two texts share that differ in case, spaces and the marks at their end alone.
 
     A text of marks alone is its own gist.
     """
     text = "".join(text.casefold().split())
-    return FINAL_MARKS.sub("", text) or text
+    end = len(text)
+    while end and not text[end - 1].isalnum():
+        end -= 1
+    return text[:end] or text
 
 
 Hashes = NDArray[np.uint64]

@@ -116,7 +116,7 @@ class Tokenizers:
         def read(name: str, lang: str) -> Tokenizer:
             if kind == "spacy":
                 return WordTokenizer.from_bytes(lang, content_of(name))
-            return SubwordTokenizer(content_of(name))
+            return SubwordTokenizer(content_of(name), kind)
 
         src_name, tgt_name = _file_names(kind, joint=joint)
         src = read(src_name, description.src_lang)
