@@ -16,7 +16,7 @@ from mt_cli.errors import DataError
 from mt_cli.machine.terminal import progress_shown
 from mt_cli.machine.workers import ordered_map
 from mt_cli.text.language import other_language
-from mt_cli.text.normalize import Hashes, decode_line, gist, hash_texts, is_valid_utf8, normalize
+from mt_cli.text.normalize import Hashes, decode_line, hash_texts, is_valid_utf8, key_of, normalize
 from mt_cli.text.sentences import split_sentences
 from mt_cli.text.tokenizers import Sample, TextOptions
 
@@ -72,7 +72,7 @@ class SplitStatistics:
     """For each line, why its pair is left out, as a place in `REASONS`; 0 is kept."""
     src_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     pair_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
-    """Of each pair that is kept, eight bytes a pair; of its source, the gist."""
+    """Of each pair that is kept, eight bytes a pair; of its source, that of its key."""
     num_sentences: Counter[int] = field(default_factory=Counter)
     """About as many sources as are kept, by their number of sentences."""
     pairs: list[Pair] = field(default_factory=list)
@@ -186,7 +186,7 @@ def scan_pairs(
                 sentences = split_sentences(normalize(decode_line(raw_src)), options.src_lang)
                 statistics.num_sentences[len(sentences)] += counted
     statistics.drops = np.array(reasons, np.uint8)
-    statistics.src_hashes = hash_texts(gist(src) for src, _ in kept)
+    statistics.src_hashes = hash_texts(key_of(src) for src, _ in kept)
     statistics.pair_hashes = hash_texts(f"{src}\n{tgt}" for src, tgt in kept)
     if keeps_pairs:
         statistics.pairs = kept

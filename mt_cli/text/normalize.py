@@ -86,6 +86,15 @@ def is_tokenized(line: str) -> bool:
     return SPACED_MARK.search(line) is not None
 
 
+LOOP = re.compile(r"([^\W\d])\1{3}|(.{2,40}?)\2{2}")
+"""A letter four times in a row, or anything longer three times."""
+
+
+def has_loop(text: str) -> bool:
+    """Whether letters or words are repeated again and again, as only a model does."""
+    return any(any(map(str.isalpha, found[0])) for found in LOOP.finditer(text))
+
+
 def _kept_joiner(found: re.Match[str]) -> str:
     """The replacement of a run of joiners: the first one where the text needs it, else nothing."""
     text = found.string
@@ -110,12 +119,12 @@ def _is_of_joining_script(character: str) -> bool:
     return JOINING.match(character) is not None and unicodedata.category(character)[0] in "LM"
 
 
-def gist(text: str) -> str:
+def key_of(text: str) -> str:
     """What two texts share that differ in case, spaces and the marks at their end alone.
 
-    A text of marks alone is its own gist.
+    The key of a text of marks alone is the text.
     """
-    text = "".join(text.casefold().split())
+    text = "".join(normalize(text).casefold().split())
     end = len(text)
     while end and not text[end - 1].isalnum():
         end -= 1

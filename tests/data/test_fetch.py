@@ -19,7 +19,7 @@ from mt_cli.data.corpora import corpus_hashes, find_corpus, monolingual_text, pi
 from mt_cli.data.fetch import DOWNLOADS, PINS, Pin, download
 from mt_cli.data.prepare import Inputs, prepare_corpus
 from mt_cli.errors import ConfigError, DataError, ResourceError
-from mt_cli.text.normalize import gist
+from mt_cli.text.normalize import key_of
 
 CONTENT = b"zwei Hunde\n" * 1000
 PUBLISHED = {
@@ -149,7 +149,7 @@ def test_the_pairs_of_tatoeba_share_no_side_with_its_test_set() -> None:
     assert set(everyday["train"].without) == {"tatoeba:val", "tatoeba:test_2020_tatoeba"}
     assert set(everyday["val"].without) == {"tatoeba:test_2020_tatoeba"}
     assert PINNED["manythings"].splits["train"].without == everyday["train"].without
-    assert gist("Ein  kind lacht!") == gist("Ein Kind lacht.")
+    assert key_of("Ein  kind lacht!") == key_of("Ein Kind lacht.")
 
 
 def test_a_pinned_text_stands_for_a_path_in_the_language_of_its_side(published: Path) -> None:
