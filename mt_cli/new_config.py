@@ -11,6 +11,7 @@ from pathlib import Path
 from mt_cli.config.load import command_line, dump_config, parse_config
 from mt_cli.config.schema import (
     SIDES,
+    TEST,
     TRAIN,
     VAL,
     Column,
@@ -141,9 +142,6 @@ def training_table(
         "validate_every": max(50, total // NUM_VALIDATIONS // 10 * 10),
         "log_every": min(TrainingConfig().log_every, max(10, total // 100)),
     }
-
-
-TEST = "test"
 
 
 def new_config(

@@ -24,6 +24,7 @@ from mt_cli.config.pinned_corpora import as_corpora, parallel_splits, pinned_pro
 TRAIN = "train"
 VAL = "val"
 """The splits that every corpus has."""
+TEST = "test"
 Side = Literal["src", "tgt"]
 SIDES: tuple[Side, Side] = ("src", "tgt")
 MORE = "train+"
@@ -286,7 +287,7 @@ class DataConfig(Section):
     """`sample` is bundled; `multi30k`, `tatoeba` and `manythings` are downloaded; `files` are your
     own. A list such as `["multi30k", "tatoeba"]` joins their splits by name.
     """
-    splits: Splits = ("train", "val", "test")
+    splits: Splits = (TRAIN, VAL, TEST)
     """Splits to prepare: `train` and `val` are needed, the others are test sets."""
     files: dict[SplitName, FilesConfig] = Field(default_factory=dict)
     """For `corpus = "files"`: `[data.files.<split>]` tables with `src` and `tgt` paths."""

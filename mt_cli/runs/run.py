@@ -48,7 +48,11 @@ CHECKPOINTS = "checkpoints"
 EVALUATIONS = "eval"
 SCORES = "scores.json"
 LOG = "train.log"
-FINISHED = ("finished", "early_stop")
+TrainingState = Literal[
+    "running", "finished", "early_stop", "time_limit", "stopped", "diverged", "failed"
+]
+"""Where a training stands, or how it ended, as in status.json."""
+FINISHED: tuple[TrainingState, ...] = ("finished", "early_stop")
 """States of a training that came to its end."""
 METRICS = "metrics.jsonl"
 STATUS = "status.json"
