@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from statistics import mean, stdev
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -184,11 +183,9 @@ def _runs_table(groups: "Sequence[Sequence[RunSummary]]") -> Table:
 
 
 def _score(values: Sequence[float | None], *, digits: int = 2) -> Score | None:
-    """The mean of those `values` that are known, and their standard deviation."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    return Score(mean(known), stdev(known) if len(known) > 1 else None, digits=digits)
+    """The score of those `values` that there are."""
+    present = [value for value in values if value is not None]
+    return Score.of(present, digits=digits) if present else None
 
 
 def _progress(run: "RunSummary") -> str:
