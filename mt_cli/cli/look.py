@@ -131,26 +131,26 @@ def runs(
     """
     from mt_cli.look.inspect import rows_of, summarize_runs
 
-    found = summarize_runs(folder, sort=sort)
-    table = _runs_table(rows_of(found))
+    summaries = summarize_runs(folder, sort=sort)
+    table = _runs_table(rows_of(summaries))
     lines = [table.text()]
-    unfinished = [each for each in found if not each.is_finished and each.step is not None]
+    unfinished = [run for run in summaries if not run.is_finished and run.step is not None]
     if unfinished:
         lines += ["", *map(_progress, unfinished)]
-    if any(each.differs for each in found):
+    if any(run.differs for run in summaries):
         lines += ["", "in the config, other than in most:"]
-    for each in found:
-        for key, value in each.differs.items():
+    for run in summaries:
+        for key, value in run.differs.items():
             shown = "not set" if value is None else json.dumps(value, ensure_ascii=False)
-            lines.append(f"  {each.folder.name}  {key} = {shown}")
-    if any(each.evaluation for each in found):
+            lines.append(f"  {run.folder.name}  {key} = {shown}")
+    if any(run.evaluation for run in summaries):
         lines += ["", "test BLEU and chrF2 are the best of what was evaluated:"]
-        lines += [f"  {each.folder.name}  {each.evaluation}" for each in found if each.evaluation]
+        lines += [f"  {run.folder.name}  {run.evaluation}" for run in summaries if run.evaluation]
     lines += [f"\n{mark}: {meaning}" for mark, meaning in table.marks.items()]
-    signatures = dict.fromkeys(chain.from_iterable(each.signatures for each in found))
+    signatures = dict.fromkeys(chain.from_iterable(run.signatures for run in summaries))
     if signatures:
         lines += ["", *signatures]
-    print_table([table], "\n".join(lines), {"runs": found}, form=form, as_json=as_json)
+    print_table([table], "\n".join(lines), {"runs": summaries}, form=form, as_json=as_json)
 
 
 def _runs_table(groups: "Sequence[Sequence[RunSummary]]") -> Table:
@@ -161,18 +161,18 @@ def _runs_table(groups: "Sequence[Sequence[RunSummary]]") -> Table:
         first = group[0]
         rows.append(
             (
-                joint_name([each.folder.name for each in group]),
+                joint_name([run.folder.name for run in group]),
                 first.state,
                 len(group),
-                _score([each.val_bleu for each in group]),
-                _score([each.bleu for each in group]),
-                _score([each.chrf for each in group]),
+                _score([run.val_bleu for run in group]),
+                _score([run.bleu for run in group]),
+                _score([run.chrf for run in group]),
                 f"{first.num_parameters / 1e6:.1f}M",
-                _score([each.minutes for each in group], digits=1),
+                _score([run.minutes for run in group], digits=1),
             )
         )
-        for each in group:
-            for name, signature in zip(("BLEU", "chrF2"), each.signatures, strict=False):
+        for run in group:
+            for name, signature in zip(("BLEU", "chrF2"), run.signatures, strict=False):
                 signatures.setdefault(name, {})[signature] = None
     marks = {}
     if any(len(group) > 1 for group in groups):

@@ -166,8 +166,8 @@ def run_with_tokenizer(config: Config) -> Run | None:
         if len({base_language(str(lang)) for lang in changed.get(key, ())}) == 1:  # regions
             del changed[key]
     different = [
-        f"{key} is {json.dumps(wanted)}, there {json.dumps(found)}"
-        for key, (wanted, found) in changed.items()
+        f"{key} is {json.dumps(wanted)}, there {json.dumps(there)}"
+        for key, (wanted, there) in changed.items()
         if key in keys
     ]
     if different:
@@ -175,11 +175,11 @@ def run_with_tokenizer(config: Config) -> Run | None:
             f"tokenizer.from_run: that of {run.folder} does not suit: {'; '.join(different)}"
         )
     if any(key in changed for key in LANGUAGE_KEYS):
-        known = run.folder, run.config.data.src_lang, run.config.data.tgt_lang
+        direction = run.folder, run.config.data.src_lang, run.config.data.tgt_lang
         log.warning(
             "%s translates from %s to %s, other languages than this config's: what it knows will "
             "help little",
-            *known,
+            *direction,
         )
     return run
 
