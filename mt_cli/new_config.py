@@ -11,6 +11,7 @@ from pathlib import Path
 from mt_cli.config.load import command_line, dump_config, parse_config
 from mt_cli.config.schema import (
     SIDES,
+    TEST,
     TRAIN,
     VAL,
     Column,
@@ -21,7 +22,7 @@ from mt_cli.config.schema import (
     TrainingConfig,
     is_utf8,
 )
-from mt_cli.data.checks import log_problems
+from mt_cli.data.checks import check_corpus
 from mt_cli.data.corpora import (
     Corpus,
     ParallelText,
@@ -30,7 +31,6 @@ from mt_cli.data.corpora import (
     matching,
 )
 from mt_cli.data.held_out import EMPTY, REPEATED, cut_off
-from mt_cli.data.prepare import warn_of_leaks
 from mt_cli.data.size import CorpusSize, TokenCount, count_tokens, measure
 from mt_cli.data.text_files import named_kind, without_packing
 from mt_cli.data.tmx import tmx_languages
@@ -144,9 +144,6 @@ def training_table(
     }
 
 
-TEST = "test"
-
-
 def new_config(
     files: Mapping[str, FilesConfig],
     *,
@@ -183,9 +180,7 @@ def new_config(
         files = {name: _by_language(pair, languages) for name, pair in files.items()}
         data = _data_config(files, languages)
         corpus = find_corpus(data)
-        given = {name: pair for name, pair in corpus.items() if name in files}
-        examples = log_problems(given, data)
-        warn_of_leaks(given, data)
+        check_corpus({name: pair for name, pair in corpus.items() if name in files}, data)
         missing = [name for name in (VAL, TEST) if name not in files]
         if missing:
             cut_files, cut_sizes = _cut_off(
@@ -193,7 +188,6 @@ def new_config(
             )
             data = _data_config({**files, **cut_files}, languages)
             undo.callback(remove, data.files[TRAIN].src[0].parent)
-        log.info("%s", examples)
     with undo:
         config, count = _sized(data, trained, parent)
         undo.pop_all()

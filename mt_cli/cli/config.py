@@ -10,7 +10,7 @@ import typer
 from mt_cli.cli.app import app, command, new_app
 from mt_cli.cli.flags import ConfigPath
 from mt_cli.config.load import differences, dump_config, load_config
-from mt_cli.config.schema import FilesConfig
+from mt_cli.config.schema import TEST, TRAIN, VAL, FilesConfig
 from mt_cli.errors import UsageError
 from mt_cli.machine.terminal import print_result
 
@@ -87,9 +87,9 @@ def new(
 
     splits = _splits(paired or [], train, val, test, columns)
     if not splits and (columns or src_lang or tgt_lang):
-        raise UsageError("--columns, --src-lang and --tgt-lang need files to describe; add --train")
-    if file is None and "train" in splits and splits.keys() != {"train", "val", "test"}:
-        file = named_as(splits["train"])
+        raise UsageError("--columns, --src-lang and --tgt-lang describe files; name some")
+    if file is None and TRAIN in splits and splits.keys() != {TRAIN, VAL, TEST}:
+        file = named_as(splits[TRAIN])
     text, cut_off = new_config(
         splits,
         src_lang=src_lang,
@@ -113,7 +113,7 @@ def _splits(
     from mt_cli.data.text_files import named_kind
 
     sides: dict[str, tuple[Files, Files]] = {}
-    for name, pairs in (("train", train), ("val", val), ("test", test)):
+    for name, pairs in ((TRAIN, train), (VAL, val), (TEST, test)):
         if not pairs:
             continue
         if len(pairs) % 2:
@@ -128,9 +128,9 @@ def _splits(
         if named_kind(path) is None:
             raise UsageError(f"{path}: does not hold both sides, as the others do; use --train")
     if len(paired) == 2 and not have_both_sides:
-        sides["train"] = ((paired[0],), (paired[1],))
+        sides[TRAIN] = ((paired[0],), (paired[1],))
     elif paired and have_both_sides:
-        sides["train"] = (tuple(paired), tuple(paired))
+        sides[TRAIN] = (tuple(paired), tuple(paired))
     elif paired:
         raise UsageError(
             f"{paired[0]}: expected .tsv, .csv, .jsonl, .parquet or .tmx; else give SRC TGT"
@@ -139,7 +139,7 @@ def _splits(
     splits = {}
     for name, (src_files, tgt_files) in sides.items():
         table: dict[str, object] = {"src": src_files, "tgt": tgt_files}
-        if name == "train" or any(map(named_kind, (*src_files, *tgt_files))):
+        if name == TRAIN or any(map(named_kind, (*src_files, *tgt_files))):
             table |= {"src_column": src_column, "tgt_column": tgt_column}
         splits[name] = FilesConfig.model_validate(table)
     return splits

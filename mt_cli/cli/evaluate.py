@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from statistics import mean, stdev
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -204,7 +203,7 @@ def _systems_table(comparison: "Comparison") -> Table:
                 scores.append(Score(own.score, own.half_width, p, is_marked))
             else:
                 values = [test.system.score for test in tests]
-                scores.append(Score(mean(values), stdev(values), None, is_marked))
+                scores.append(Score.of(values, is_marked=is_marked))
         rows.append((comparison.test_set, name, len(group), *scores))
     signatures: dict[str, str] = {test.metric: test.randomization_signature for test in first}
     marks = {

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from statistics import mean, stdev
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -132,26 +131,26 @@ def runs(
     """
     from mt_cli.look.inspect import rows_of, summarize_runs
 
-    found = summarize_runs(folder, sort=sort)
-    table = _runs_table(rows_of(found))
+    summaries = summarize_runs(folder, sort=sort)
+    table = _runs_table(rows_of(summaries))
     lines = [table.text()]
-    unfinished = [each for each in found if not each.is_finished and each.step is not None]
+    unfinished = [run for run in summaries if not run.is_finished and run.step is not None]
     if unfinished:
         lines += ["", *map(_progress, unfinished)]
-    if any(each.differs for each in found):
-        lines += ["", "config values that differ from most runs:"]
-    for each in found:
-        for key, value in each.differs.items():
+    if any(run.differs for run in summaries):
+        lines += ["", "in the config, other than in most:"]
+    for run in summaries:
+        for key, value in run.differs.items():
             shown = "not set" if value is None else json.dumps(value, ensure_ascii=False)
-            lines.append(f"  {each.folder.name}  {key} = {shown}")
-    if any(each.evaluation for each in found):
-        lines += ["", "test BLEU and chrF2 are each run's best evaluation:"]
-        lines += [f"  {each.folder.name}  {each.evaluation}" for each in found if each.evaluation]
+            lines.append(f"  {run.folder.name}  {key} = {shown}")
+    if any(run.evaluation for run in summaries):
+        lines += ["", "test BLEU and chrF2 are the best of what was evaluated:"]
+        lines += [f"  {run.folder.name}  {run.evaluation}" for run in summaries if run.evaluation]
     lines += [f"\n{mark}: {meaning}" for mark, meaning in table.marks.items()]
-    signatures = dict.fromkeys(chain.from_iterable(each.signatures for each in found))
+    signatures = dict.fromkeys(chain.from_iterable(run.signatures for run in summaries))
     if signatures:
         lines += ["", *signatures]
-    print_table([table], "\n".join(lines), {"runs": found}, form=form, as_json=as_json)
+    print_table([table], "\n".join(lines), {"runs": summaries}, form=form, as_json=as_json)
 
 
 def _runs_table(groups: "Sequence[Sequence[RunSummary]]") -> Table:
@@ -162,18 +161,18 @@ def _runs_table(groups: "Sequence[Sequence[RunSummary]]") -> Table:
         first = group[0]
         rows.append(
             (
-                joint_name([each.folder.name for each in group]),
+                joint_name([run.folder.name for run in group]),
                 first.state,
                 len(group),
-                _score([each.val_bleu for each in group]),
-                _score([each.bleu for each in group]),
-                _score([each.chrf for each in group]),
+                _score([run.val_bleu for run in group]),
+                _score([run.bleu for run in group]),
+                _score([run.chrf for run in group]),
                 f"{first.num_parameters / 1e6:.1f}M",
-                _score([each.minutes for each in group], digits=1),
+                _score([run.minutes for run in group], digits=1),
             )
         )
-        for each in group:
-            for name, signature in zip(("BLEU", "chrF2"), each.signatures, strict=False):
+        for run in group:
+            for name, signature in zip(("BLEU", "chrF2"), run.signatures, strict=False):
                 signatures.setdefault(name, {})[signature] = None
     marks = {}
     if any(len(group) > 1 for group in groups):
@@ -184,11 +183,9 @@ def _runs_table(groups: "Sequence[Sequence[RunSummary]]") -> Table:
 
 
 def _score(values: Sequence[float | None], *, digits: int = 2) -> Score | None:
-    """Mean and standard deviation of the `values` that are known."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    return Score(mean(known), stdev(known) if len(known) > 1 else None, digits=digits)
+    """The score of those `values` that there are."""
+    present = [value for value in values if value is not None]
+    return Score.of(present, digits=digits) if present else None
 
 
 def _progress(run: "RunSummary") -> str:

@@ -66,7 +66,7 @@ def prepare(
     """
     loaded = load_config(config, settings)
     from mt_cli.data.corpora import MadeFiles, changed_files
-    from mt_cli.data.prepare import prepare_corpus
+    from mt_cli.data.prepare import Inputs, prepare_corpus
     from mt_cli.data.shards import Shard, appended_shard, first_tokenizers, join_shards
     from mt_cli.runs.opening import run_with_tokenizer, runs_trained_on
 
@@ -97,17 +97,9 @@ def prepare(
 
             return make_pairs(loaded, sources=sources or (), offline=offline)
 
+        inputs = Inputs(loaded, tokenizers, part, sources or (), offline, made)
         report, is_new = prepare_corpus(
-            loaded,
-            out=folder,
-            given=tokenizers,
-            sources=sources or (),
-            offline=offline,
-            force=force,
-            workers=workers,
-            needed_by=needed_by,
-            make_pairs=made,
-            shard=part,
+            inputs, folder, force=force, workers=workers, needed_by=needed_by
         )
     if append and not join:
         folder = prepared_dir(config)

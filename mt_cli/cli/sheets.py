@@ -93,12 +93,16 @@ class Sheet:
         self._writer.writerow(["line", *map(safe_cell, others), *COLUMNS])
         self._num_lines = 0
 
-    def rows(self, found: Sequence[Sequence[Translation]], others: Sequence[Sequence[str]]) -> str:
-        """The rows of the next lines, with the source table's `others`; the header comes first."""
-        for of_line, cells in zip(found, others, strict=True):
+    def rows(
+        self, translations: Sequence[Sequence[Translation]], further_cells: Sequence[Sequence[str]]
+    ) -> str:
+        """The rows of the next lines, which have further cells; the head comes first."""
+        for of_line, cells in zip(translations, further_cells, strict=True):
             self._num_lines += 1
-            for each in of_line:
-                self._writer.writerow([self._num_lines, *map(safe_cell, cells), *_cells(each)])
+            for translation in of_line:
+                self._writer.writerow(
+                    [self._num_lines, *map(safe_cell, cells), *_cells(translation)]
+                )
         text = self._file.getvalue()
         self._file.seek(0)
         self._file.truncate()

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os.path import commonprefix
+from statistics import mean, stdev
 from typing import Annotated, Literal
 
 import typer
@@ -34,6 +35,12 @@ class Score:
     """p of the difference from the baseline's score."""
     is_marked: bool = False
     digits: int = 2
+
+    @staticmethod
+    def of(values: Sequence[float], *, is_marked: bool = False, digits: int = 2) -> "Score":
+        """The mean of `values`; of several, with their standard deviation."""
+        deviation = stdev(values) if len(values) > 1 else None
+        return Score(mean(values), deviation, is_marked=is_marked, digits=digits)
 
     def __str__(self) -> str:
         spread = "" if self.spread is None else f" ±{self.spread:.{self.digits}f}"

@@ -152,7 +152,7 @@ def translate(
         def written() -> "Iterator[Translation]":
             """Write all translations, and yield the best one of each line."""
             for lines, cells in _told_if_unlike(read, partial(unlike_training, run=models[0])):
-                found = translator.translate_n_best(
+                translations = translator.translate_n_best(
                     lines,
                     n_best=n_best,
                     prefix=prefix,
@@ -162,14 +162,16 @@ def translate(
                     on_progress=on_progress,
                 )
                 if sheet is not None:
-                    text = sheet.rows(found, cells)
+                    text = sheet.rows(translations, cells)
                 elif as_json:
-                    text = "".join(f"{_as_json(of_line)}\n" for of_line in found)
+                    text = "".join(f"{_as_json(of_line)}\n" for of_line in translations)
                 else:
-                    text = "".join(_as_text(each, with_score, with_alignment) for each in found)
+                    text = "".join(
+                        _as_text(of_line, with_score, with_alignment) for of_line in translations
+                    )
                 lines_out.write(text.encode())
-                yield from (of_line[0] for of_line in found)
-            if sheet is not None:  # for an empty input, write the header
+                yield from (of_line[0] for of_line in translations)
+            if sheet is not None:  # of an empty input, the head
                 lines_out.write(sheet.rows([], []).encode())
 
         if is_typed:  # warn after each line

@@ -23,7 +23,8 @@ from mt_cli.config.pinned_corpora import as_corpora, parallel_splits, pinned_pro
 
 TRAIN = "train"
 VAL = "val"
-"""The two splits that every corpus has."""
+"""The splits that every corpus has."""
+TEST = "test"
 Side = Literal["src", "tgt"]
 SIDES: tuple[Side, Side] = ("src", "tgt")
 MORE = "train+"
@@ -287,8 +288,8 @@ class DataConfig(Section):
     """`sample` is bundled; `multi30k`, `tatoeba` and `manythings` are downloaded; `files` are your
     own. A list such as `["multi30k", "tatoeba"]` joins splits of the same name.
     """
-    splits: Splits = ("train", "val", "test")
-    """Splits to prepare: `train` and `val` are required, the others are test sets."""
+    splits: Splits = (TRAIN, VAL, TEST)
+    """Splits to prepare: `train` and `val` are needed, the others are test sets."""
     files: dict[SplitName, FilesConfig] = Field(default_factory=dict)
     """For `corpus = "files"`: `[data.files.<split>]` tables with `src` and `tgt` paths."""
     more: dict[SplitName, MorePairsConfig] = Field(default_factory=dict)

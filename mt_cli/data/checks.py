@@ -1,4 +1,4 @@
-"""Sanity checks on a sample of the corpus, before anything is written.
+"""Sanity checks on a sample of each split, taken while it is scanned, before anything is written.
 
 An error for what cannot work, a warning for what will probably not: sides that are swapped, lines
 that are shuffled, one language twice.
@@ -12,16 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mt_cli.config.schema import TRAIN, DataConfig
-from mt_cli.data.corpora import Corpus, ParallelText, RawPair, SideFiles, is_trained_on
-from mt_cli.data.scan import KEPT, Pair, drop_reason, text_options
+from mt_cli.data.corpora import Corpus, ParallelText, SideFiles, is_trained_on
+from mt_cli.data.scan import (
+    KEPT,
+    Pair,
+    SplitStatistics,
+    count_common,
+    drop_reason,
+    normalized,
+    scan_split,
+    text_options,
+)
 from mt_cli.errors import DataError
 from mt_cli.text.language import base_language, is_known, other_language
-from mt_cli.text.normalize import decode_line, is_tokenized, is_valid_utf8, normalize
-from mt_cli.text.tokenizers import sampled
+from mt_cli.text.normalize import is_tokenized, is_valid_utf8
 
 log = logging.getLogger(__name__)
-SAMPLE_SIZE = 10_000
-"""Of a split that are looked at."""
 MIN_PAIRS = 50
 """Fewer say nothing of the whole."""
 MAX_INVALID = 0.05
@@ -68,10 +74,18 @@ Sample = list[tuple[int, Pair]]
 """The number of each line, from 1, and its normalized pair, with text on both sides; in order."""
 
 
-def log_problems(corpus: Corpus, data: DataConfig, *, is_whole: bool = True) -> str:
-    """Warn of problems in all splits of `corpus`; returns some training pairs to be shown.
+def check_corpus(
+    corpus: Corpus,
+    data: DataConfig,
+    *,
+    learns: bool = False,
+    is_share: bool = False,
+    workers: int = 1,
+) -> dict[str, SplitStatistics]:
+    """Scan all splits of `corpus`, warn of their problems, and show some training pairs.
 
-    Unless it `is_whole`, a few odd files may be all there is of its training text.
+    The training split keeps pairs for tokenizers if one `learns` from it. In a shard, which
+    `is_share` of the training text, a few odd files may be all that there is.
 
     Raises:
         DataError: a split cannot be used.
@@ -82,16 +96,34 @@ def log_problems(corpus: Corpus, data: DataConfig, *, is_whole: bool = True) -> 
                 log.warning(
                     "data.filter.languages: py3langid does not know %s, and keeps all", lang
                 )
-    lines = ["some training pairs:"]
+    scanned = {}
     for name, files in corpus.items():
-        sample = sample_split(files, data, is_trained_on=is_trained_on(name), is_whole=is_whole)
+        keeps_pairs = learns and name == TRAIN
+        scanned[name] = scan_split(
+            files, name, data, keeps_pairs=keeps_pairs, is_share=is_share, workers=workers
+        )
+        sample = _usable_sample(
+            scanned[name], files, data, is_trained_on=is_trained_on(name), is_share=is_share
+        )
         for problem in find_problems(sample, files, data.src_lang, data.tgt_lang):
             log.warning("%s: %s", name, problem)
         if name == TRAIN:
-            distance = max(1, len(sample) // NUM_EXAMPLES)
-            for line, (src, tgt) in sample[distance // 2 :: distance][:NUM_EXAMPLES]:
-                lines.append(f"  line {files.place_of(line)}: {shortened(src, LINE)}")
-                lines.append(f"    {shortened(tgt, LINE)}")
+            log.info("%s", _examples(sample, files))
+    sources = [of.src_hashes for name, of in scanned.items() if is_trained_on(name)]
+    for name, held_out in scanned.items():
+        if not is_trained_on(name):
+            num_known = count_common(held_out.src_hashes, sources)
+            warn_of_known_sources(name, num_known, of=held_out.lines)
+    return scanned
+
+
+def _examples(sample: Sample, files: ParallelText) -> str:
+    """Some training pairs, to be shown."""
+    lines = ["some training pairs:"]
+    distance = max(1, len(sample) // NUM_EXAMPLES)
+    for line, (src, tgt) in sample[distance // 2 :: distance][:NUM_EXAMPLES]:
+        lines.append(f"  line {files.place_of(line)}: {shortened(src, LINE)}")
+        lines.append(f"    {shortened(tgt, LINE)}")
     return "\n".join(lines)
 
 
@@ -113,50 +145,49 @@ def warn_of_known_sources(name: str, num_known: int, *, of: int) -> None:
         )
 
 
-def sample_split(
-    files: ParallelText, data: DataConfig, *, is_trained_on: bool, is_whole: bool = True
+def _usable_sample(
+    statistics: SplitStatistics,
+    files: ParallelText,
+    data: DataConfig,
+    *,
+    is_trained_on: bool,
+    is_share: bool,
 ) -> Sample:
-    """Read a split once, and keep a sample of its pairs, as the filter leaves them for training.
+    """The sampled pairs of a split, as the filter leaves them for training.
 
     Raises:
         DataError: a side is not UTF-8, or no text, or both sides are the same text.
     """
-    num_lines = 0
-    invalid: dict[SideFiles, list[int]] = {files.src: [], files.tgt: []}
-    first, _ = files.lines or (0, None)
-
-    def numbered() -> Iterator[tuple[int, RawPair]]:
-        nonlocal num_lines
-        for number, (src, tgt) in enumerate(files.pairs(), first + 1):
-            num_lines += 1
-            if not is_valid_utf8(src):
-                invalid[files.src].append(number)
-            if not is_valid_utf8(tgt):
-                invalid[files.tgt].append(number)
-            yield number, (src, tgt)
-
+    _check_encoding(files.src, [(line, src) for line, (src, _) in statistics.sample])
+    _check_encoding(files.tgt, [(line, tgt) for line, (_, tgt) in statistics.sample])
+    options = text_options(data)
+    begin, _ = files.lines or (0, None)
     sample: Sample = []
-    for line, (raw_src, raw_tgt) in sorted(sampled(numbered(), SAMPLE_SIZE, seed=0)):
-        src = normalize(decode_line(raw_src), lowercase=data.lowercase)
-        tgt = normalize(decode_line(raw_tgt), lowercase=data.lowercase)
+    for line, (raw_src, raw_tgt) in statistics.sample:
+        src = normalized(raw_src, options)
+        tgt = normalized(raw_tgt, options)
         if src and tgt:
-            sample.append((line, (src, tgt)))
-    for side, lines in invalid.items():
-        if len(lines) > num_lines * MAX_INVALID:
-            raise DataError(
-                f"{side}: not UTF-8: {len(lines)} lines, the first is line {lines[0]}; use iconv"
-            )
-    if is_whole:
+            sample.append((begin + line + 1, (src, tgt)))
+    if not is_share:
         if len(sample) > 1 and all(src == tgt for _, (src, tgt) in sample):
             raise DataError(
                 f"{files}: both sides are the same text; name the translations of the one"
             )
         _check_letters(files.src, [src for _, (src, _) in sample])
         _check_letters(files.tgt, [tgt for _, (_, tgt) in sample])
-    options = text_options(data)
     if is_trained_on:
         sample = [each for each in sample if drop_reason(*each[1], data.filter, options) == KEPT]
     return sample
+
+
+def _check_encoding(side: SideFiles, lines: Sequence[tuple[int, bytes]]) -> None:
+    """Refuse a side in another encoding than UTF-8, judged by some of its `lines`."""
+    invalid = [number for number, line in lines if not is_valid_utf8(line)]
+    if len(invalid) > len(lines) * MAX_INVALID:
+        raise DataError(
+            f"{side}: {len(invalid)} of {len(lines)} lines are not UTF-8, the first is line "
+            f"{invalid[0] + 1}; convert the file with iconv"
+        )
 
 
 def _check_letters(side: SideFiles, texts: Sequence[str]) -> None:

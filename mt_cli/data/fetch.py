@@ -26,7 +26,7 @@ from mt_cli.machine.files import (
     sha256_file,
     write_atomically,
 )
-from mt_cli.text.normalize import gist, normalize, split_lines
+from mt_cli.text.normalize import key_of, split_lines
 
 log = logging.getLogger(__name__)
 
@@ -234,8 +234,8 @@ def _lines(corpus: str, split: str, *, sources: Sequence[Path], offline: bool) -
     held_out: set[tuple[int, str]] = set()
     for other in row.without:
         for pair in _lines(*other.split(":"), sources=sources, offline=offline):
-            held_out.update(_gists(pair))
-    free = [pair for pair in dict.fromkeys(pairs) if held_out.isdisjoint(_gists(pair))]
+            held_out.update(_keys(pair))
+    free = [pair for pair in dict.fromkeys(pairs) if held_out.isdisjoint(_keys(pair))]
     return free[:: row.every][: row.most]
 
 
@@ -246,5 +246,5 @@ def _parts(file: str) -> tuple[str, str, str]:
     return name, member, column
 
 
-def _gists(pair: Lines) -> list[tuple[int, str]]:
-    return [(side, gist(normalize(line))) for side, line in enumerate(pair)]
+def _keys(pair: Lines) -> list[tuple[int, str]]:
+    return [(side, key_of(line)) for side, line in enumerate(pair)]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mt_cli.config.schema import TRAIN
 from mt_cli.data.corpora import ParallelText, SideFiles
 from mt_cli.errors import DataError
-from mt_cli.text.normalize import Hashes, decode_line, gist, hash_texts, normalize, strip_line_end
+from mt_cli.text.normalize import Hashes, decode_line, hash_texts, key_of, strip_line_end
 
 SHARE = 0.05
 MIN_PAIRS = 50
@@ -37,7 +37,7 @@ def cut_off(corpus: ParallelText, files: Mapping[str, tuple[Path, Path]]) -> Cou
     """
     keys = []
     for src, tgt in corpus.pairs():
-        keys += [_key(src), _key(tgt)]
+        keys += [key_of(decode_line(src)), key_of(decode_line(tgt))]
     hashes = hash_texts(keys).reshape(-1, 2)  # (N, 2)
     del keys
     is_filled = (hashes != hash_texts([""])).all(axis=1)
@@ -71,10 +71,6 @@ def cut_off(corpus: ParallelText, files: Mapping[str, tuple[Path, Path]]) -> Cou
     if not counts[TRAIN]:
         raise DataError(f"{corpus.src}: every pair repeats a held-out one")
     return counts
-
-
-def _key(line: bytes) -> str:
-    return gist(normalize(decode_line(line)))
 
 
 def _choose(

@@ -264,14 +264,14 @@ def _plain_letter(letter: str, language: str) -> str:
     """A letter without its accent; letters of other scripts than Latin stay."""
     if letter.isascii():
         return letter
-    known = {**WITHOUT_ACCENT, **TRANSLITERATIONS.get(language, {})}
-    plain = known.get(letter.lower())
+    spellings = {**WITHOUT_ACCENT, **TRANSLITERATIONS.get(language, {})}
+    plain = spellings.get(letter.lower())
     if plain is not None:
         return plain.capitalize() if letter.isupper() else plain
     if "LATIN" not in unicodedata.name(letter, ""):
         return letter
     decomposed = unicodedata.normalize("NFD", letter)
-    return "".join(each for each in decomposed if not unicodedata.combining(each))
+    return "".join(character for character in decomposed if not unicodedata.combining(character))
 
 
 MAX_JOINED = 3

@@ -1,20 +1,20 @@
 """`prepare`: from a corpus to encoded splits, tokenizers and a report.
 
-Reads the training text four times: to hash it, to check a sample, to learn tokenizers from a
-sample, and to encode it.
+Reads the training text three times: to hash it, to scan it, and to encode it.
 """
 
 import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from mt_cli.config.schema import AUGMENT, TRAIN, VAL, Config, DataConfig
-from mt_cli.data.checks import log_problems, warn_of_known_sources
+from mt_cli.config.schema import AUGMENT, TRAIN, VAL, Config
+from mt_cli.data.checks import check_corpus
 from mt_cli.data.corpora import (
     Corpus,
     MadeFiles,
@@ -26,12 +26,7 @@ from mt_cli.data.corpora import (
     pinned_hashes,
 )
 from mt_cli.data.encode import encode_split
-from mt_cli.data.encoded import (
-    EncodedSplit,
-    TrainingLengths,
-    open_split,
-    tokens_per_word,
-)
+from mt_cli.data.encoded import EncodedSplit, TrainingLengths, open_split, tokens_per_word
 from mt_cli.data.noise import NoisyPairs
 from mt_cli.data.prepared import (
     REPORT,
@@ -45,13 +40,7 @@ from mt_cli.data.prepared import (
     open_prepared,
     shards_in,
 )
-from mt_cli.data.scan import (
-    SplitStatistics,
-    count_common,
-    normalized,
-    scan_split,
-    text_options,
-)
+from mt_cli.data.scan import SplitStatistics, count_common, scan_split, text_options
 from mt_cli.data.shards import Beginnings, Shard, warn_of_unprepared
 from mt_cli.data.text_files import PACKED_ENDINGS
 from mt_cli.errors import DataError, UsageError
@@ -67,7 +56,6 @@ from mt_cli.machine.files import (
 )
 from mt_cli.machine.locks import locked
 from mt_cli.machine.process import usable_cores
-from mt_cli.text.normalize import gist, hash_texts
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers, learn_tokenizers
 
 log = logging.getLogger(__name__)
@@ -78,80 +66,92 @@ MIN_BYTES_FOR_WORKERS = 1 << 25
 """Bytes of input below which starting processes costs more time than they save."""
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """What a corpus is prepared from; files are made, found and hashed when they are asked for."""
+
+    config: Config
+    tokenizers: Tokenizers | None = None
+    """Those of the run whose model is trained further, or of the first shard; else learned."""
+    shard: Shard | None = None
+    """Which share of the training text is prepared; its tokenizers are learned from all of it."""
+    sources: Sequence[Path] = ()
+    """Folders that have the published files."""
+    offline: bool = False
+    make_pairs: Callable[[], MadeFiles] = dict
+    """Gives, by name, the pairs of which a run makes a side; it may take hours."""
+
+    @cached_property
+    def made(self) -> MadeFiles:
+        """What `make_pairs` gives."""
+        return self.make_pairs()
+
+    @cached_property
+    def whole_corpus(self) -> Corpus:
+        """The verified files of every split."""
+        return find_corpus(
+            self.config.data, sources=self.sources, offline=self.offline, made=self.made
+        )
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """What is prepared here: the whole corpus, or the shard's share of its training text."""
+        return self._share[0]
+
+    @cached_property
+    def _share(self) -> tuple[Corpus, dict[str, str]]:
+        return (self.whole_corpus, {}) if self.shard is None else self.shard.cut(self.whole_corpus)
+
+    @cached_property
+    def hashes(self) -> dict[str, str]:
+        """sha256 of every file, by split and side, and of given tokenizers.
+
+        Pinned files are known without being at hand; those of `sources` are looked at all the same.
+        """
+        known = None
+        if not self.sources and self.shard is None:
+            known = pinned_hashes(self.config.data, self.made)
+        hashes = corpus_hashes(self.corpus) | self._share[1] if known is None else known
+        files = {} if self.tokenizers is None else self.tokenizers.to_files()
+        for name, content in files.items():
+            hashes[f"{TOKENIZER_FOLDER}/{name}"] = sha256_bytes(content)
+        return hashes
+
+
 def prepare_corpus(
-    config: Config,
-    *,
+    inputs: Inputs,
     out: Path,
-    given: Tokenizers | None = None,
-    sources: Sequence[Path] = (),
-    offline: bool = False,
+    *,
     force: bool = False,
     workers: int = 1,
     needed_by: Sequence[Path] = (),
-    make_pairs: Callable[[], MadeFiles] = dict,
-    shard: Shard | None = None,
 ) -> tuple[CorpusReport, bool]:
-    """Prepare `config`'s corpus into the folder `out`, unless it is there and nothing changed.
+    """Prepare `inputs` into the folder `out`, unless it is there and nothing has changed.
 
-    Without `given` tokenizers, those of the run whose model is to be trained further, they are
-    learned. `workers` processes do the work, 0 choosing by size; the result is the same to the
-    byte. Without `force`, data that are `needed_by` some runs are not replaced by others.
-    `make_pairs` gives, by name, the pairs of which a run makes a side; it may take hours. A `shard`
-    has only a share of the training text, but its tokenizers are learned from all of it. Returns
-    the report, and whether the data are new.
+    `workers` processes do the work, 0 choosing by size; the result is the same to the byte. Without
+    `force`, data that are `needed_by` some runs are not replaced by others. Returns the report, and
+    whether the data are new.
 
     Raises:
         UsageError: `out` holds something else, or what runs need, which must not be replaced.
     """
     if shards_in(out):
-        return _joined_before(config, out, force=force), False
+        return _joined_before(inputs.config, out, force=force), False
     if not is_free(out) and not (out / MANIFEST).exists():
         raise UsageError(f"{out}: exists and is no prepared data (no {MANIFEST}); move it away")
     with locked(out):
-        found = None if force or is_free(out) else _open_existing(out)
-        usable = found if found is not None and not found.differing_keys(config) else None
-        if found is not None and usable is None:
+        existing = None if force or is_free(out) else _open_existing(out)
+        if existing is not None:
+            has_keys = not existing.differing_keys(inputs.config)
+            if has_keys and existing.manifest.inputs == inputs.hashes:
+                return existing.report(), False
             check_unneeded(out, needed_by)
-        made = make_pairs()  # only then are all inputs known, and whether any has changed
-        of_tokenizers = {}
-        for name, content in given.to_files().items() if given else ():
-            of_tokenizers[f"{TOKENIZER_FOLDER}/{name}"] = sha256_bytes(content)
-        inputs = pinned_hashes(config.data, made)
-        corpus = None
-        whole = None
-        # Pinned files are known without being at hand; those of --from are looked at all the same.
-        if usable is None or inputs is None or sources or shard is not None:
-            corpus = find_corpus(config.data, sources=sources, offline=offline, made=made)
-            check_outside(out, files_of(corpus).values(), way_out="copy it to another place")
-            if shard is not None:
-                whole = corpus[TRAIN]
-                corpus, common = shard.cut(corpus)
-                of_tokenizers |= common
-            inputs = inputs or corpus_hashes(corpus)
-        inputs |= of_tokenizers
-        if usable is not None and usable.manifest.inputs == inputs:
-            return usable.report(), False
-        if found is not None:
-            check_unneeded(out, needed_by)
-        if corpus is None:
-            corpus = find_corpus(config.data, offline=offline, made=made)
         began_at = time.monotonic()
-        examples = log_problems(corpus, config.data, is_whole=shard is None)
-        workers = _num_workers(corpus, workers)
-        if whole is not None and given is None:
-            sample = scan_split(
-                Beginnings(whole), TRAIN, config.data, keeps_pairs=True, workers=workers
-            )
-            given = learn_tokenizers(sample.pairs, config.tokenizer, text_options(config.data))
+        check_outside(out, files_of(inputs.corpus).values(), way_out="copy it to another place")
         with built_beside(out) as folder:
-            report = _build(
-                config, corpus, folder, given, inputs=inputs, workers=workers, shard=shard
-            )
-    for name, split in report.splits.items():
-        if not is_trained_on(name):
-            warn_of_known_sources(name, split.src_in_train or 0, of=split.lines)
+            report = _build(inputs, folder, workers=_num_workers(inputs.corpus, workers))
     elapsed_s = time.monotonic() - began_at
-    log.info("%s\n%s prepared in %.1f s\n%s", examples, out, elapsed_s, report.as_text())
+    log.info("%s prepared in %.1f s\n%s", out, elapsed_s, report.as_text())
     return report, True
 
 
@@ -173,19 +173,6 @@ def _open_existing(folder: Path) -> Prepared | None:
         return None
 
 
-def warn_of_leaks(corpus: Corpus, data: DataConfig) -> None:
-    """Warn of held-out splits of which more than a few sources are in training."""
-    options = text_options(data)
-    sources = {}
-    for name, split in corpus.items():
-        texts = (gist(normalized(src, options)) for src, _ in split.pairs())
-        sources[name] = np.unique(hash_texts(filter(None, texts)))
-    trained_on = [hashes for name, hashes in sources.items() if is_trained_on(name)]
-    for name, hashes in sources.items():
-        if not is_trained_on(name):
-            warn_of_known_sources(name, count_common(hashes, trained_on), of=len(hashes))
-
-
 def _num_workers(corpus: Corpus, workers: int) -> int:
     """`workers`, or if it is 0 as many as suit the size of the corpus."""
     if not workers:
@@ -197,58 +184,43 @@ def _num_workers(corpus: Corpus, workers: int) -> int:
     return min(workers, MAX_WORKERS)
 
 
-def _build(
-    config: Config,
-    corpus: Corpus,
-    folder: Path,
-    given: Tokenizers | None,
-    *,
-    inputs: dict[str, str],
-    workers: int,
-    shard: Shard | None,
-) -> CorpusReport:
-    """Fill `folder`: scan, learn tokenizers unless they are `given`, encode, report."""
+def _build(inputs: Inputs, folder: Path, *, workers: int) -> CorpusReport:
+    """Fill `folder`: scan, learn tokenizers unless they are given, encode, report."""
+    config = inputs.config
     data = config.data
-    parts: dict[str, PairSource] = dict(corpus)
-    scanned: dict[str, SplitStatistics] = {}
-    for name, text in corpus.items():
-        learns = name == TRAIN and given is None
-        scanned[name] = scan_split(
-            text, name, data, keeps_pairs=learns, is_whole=shard is None, workers=workers
-        )
-    noisy = NoisyPairs.of(corpus, data, {name: each.drops for name, each in scanned.items()})
-    if noisy is not None:
-        parts[AUGMENT] = noisy
-        scanned[AUGMENT] = scan_split(noisy, AUGMENT, data, is_whole=shard is None, workers=workers)
-    options = text_options(data)
-    if given is None:
-        tokenizers = learn_tokenizers(scanned[TRAIN].pairs, config.tokenizer, options)
-    else:
-        tokenizers = replace(given, options=options)
+    is_share = inputs.shard is not None
+    scanned = check_corpus(
+        inputs.corpus,
+        data,
+        learns=inputs.tokenizers is None and not is_share,
+        is_share=is_share,
+        workers=workers,
+    )
+    tokenizers = _tokenizers(inputs, scanned, workers=workers)
     for name, content in tokenizers.to_files().items():
         write_atomically(folder / TOKENIZER_FOLDER / name, content)
-    if shard is not None:
+    parts: dict[str, PairSource] = dict(inputs.corpus)
+    noisy = NoisyPairs.of(inputs.corpus, data, {name: of.drops for name, of in scanned.items()})
+    if noisy is not None:
+        parts[AUGMENT] = noisy
+        scanned[AUGMENT] = scan_split(noisy, AUGMENT, data, is_share=is_share, workers=workers)
+    if is_share:
         _write_hashes(folder, scanned)
 
     splits: dict[str, SplitReport] = {}
     for name in data.splits:
-        names = [name]
+        of_split = {name: parts[name]}
         if name == TRAIN:
-            names += [part for part in parts if part != TRAIN and is_trained_on(part)]
+            of_split = {part: text for part, text in parts.items() if is_trained_on(part)}
+        drops = {part: scanned[part].drops for part in of_split}
         dropped_of_parts = encode_split(
-            config,
-            {part: parts[part] for part in names},
-            name,
-            tokenizers,
-            folder,
-            drops={part: scanned[part].drops for part in names},
-            workers=workers,
+            config, of_split, name, tokenizers, folder, drops=drops, workers=workers
         )
         split = open_split(folder, name)
         begin = 0
         for part, dropped in dropped_of_parts.items():
             end = begin + scanned[part].lines - dropped.total()
-            if name == TRAIN and begin == end and shard is None:
+            if name == TRAIN and begin == end and not is_share:
                 raise DataError(f"{parts[part]}: every training pair was dropped: {dict(dropped)}")
             splits[part] = _report(split.between(begin, end), part, dropped, scanned, tokenizers)
             begin = end
@@ -257,6 +229,7 @@ def _build(
         tgt_vocab_size=tokenizers.tgt.vocab_size,
         splits=splits,
     )
+    write_json(folder / REPORT, report.model_dump())
     num_sentences: Counter[int] = Counter()
     for name, statistics in scanned.items():
         if is_trained_on(name):
@@ -264,19 +237,32 @@ def _build(
     lengths = TrainingLengths.of(
         open_split(folder, TRAIN), num_sentences, tokens_per_word=tokens_per_word(folder, VAL)
     )
-    write_json(folder / REPORT, report.model_dump())
     manifest = Manifest(
-        data=config.data,
+        data=data,
         tokenizer=config.tokenizer,
-        inputs=inputs,
+        inputs=inputs.hashes,
         outputs=sha256_of_files(folder),
         pairs={name: split.pairs for name, split in report.splits.items()},
         lengths=lengths,
-        shard=None if shard is None else str(shard),
-        num_sentences={} if shard is None else {str(n): num_sentences[n] for n in num_sentences},
+        shard=str(inputs.shard) if is_share else None,
+        num_sentences={str(n): num_sentences[n] for n in num_sentences} if is_share else {},
     )
     write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
     return report
+
+
+def _tokenizers(
+    inputs: Inputs, scanned: Mapping[str, SplitStatistics], *, workers: int
+) -> Tokenizers:
+    """Those given, or learned from the training text: for a shard, from that of all shards."""
+    data = inputs.config.data
+    if inputs.tokenizers is not None:
+        return replace(inputs.tokenizers, options=text_options(data))
+    pairs = scanned[TRAIN].pairs
+    if inputs.shard is not None:
+        text = Beginnings(inputs.whole_corpus[TRAIN])
+        pairs = scan_split(text, TRAIN, data, keeps_pairs=True, workers=workers).pairs
+    return learn_tokenizers(pairs, inputs.config.tokenizer, text_options(data))
 
 
 def _write_hashes(folder: Path, scanned: Mapping[str, SplitStatistics]) -> None:
@@ -301,11 +287,11 @@ def _report(
     if part != TRAIN:
         # Of an added part, what it repeats of the corpus's own pairs; of a test, what any
         # training part gives away.
-        known = [scanned[TRAIN]]
+        training = [scanned[TRAIN]]
         if not is_trained_on(part):
-            known = [each for name, each in scanned.items() if is_trained_on(name)]
-        src_in_train = count_common(statistics.src_hashes, [each.src_hashes for each in known])
-        pairs_in_train = count_common(statistics.pair_hashes, [each.pair_hashes for each in known])
+            training = [of for name, of in scanned.items() if is_trained_on(name)]
+        src_in_train = count_common(statistics.src_hashes, [of.src_hashes for of in training])
+        pairs_in_train = count_common(statistics.pair_hashes, [of.pair_hashes for of in training])
     return SplitReport(
         lines=statistics.lines,
         pairs=len(split),

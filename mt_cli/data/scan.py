@@ -16,9 +16,9 @@ from mt_cli.errors import DataError
 from mt_cli.machine.terminal import progress_shown
 from mt_cli.machine.workers import ordered_map
 from mt_cli.text.language import other_language
-from mt_cli.text.normalize import Hashes, decode_line, gist, hash_texts, is_valid_utf8, normalize
+from mt_cli.text.normalize import Hashes, decode_line, hash_texts, is_valid_utf8, key_of, normalize
 from mt_cli.text.sentences import split_sentences
-from mt_cli.text.tokenizers import SAMPLE_SIZE, TextOptions, sampled
+from mt_cli.text.tokenizers import Sample, TextOptions
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +28,10 @@ DUPLICATE = "duplicates"
 REASONS = (KEPT, EMPTY, "copies", "max_ratio", "languages", DUPLICATE)
 """Why a pair is left out: a side is empty, or a key of [data.filter]; arrays hold their places."""
 PAIRS_PER_JOB = 2000
+NUM_CHECKED = 10_000
+"""Lines of a split that checks look at."""
+NUM_LEARNED_FROM = 500_000
+"""Pairs from which tokenizers are learned; more would change little and cost memory."""
 COUNTED = 10
 """Every tenth pair tells how many sentences are in a line, for counting takes longest; in groups of
 fewer than `FEW_PAIRS`, every pair.
@@ -68,11 +72,13 @@ class SplitStatistics:
     """For each line, why its pair is left out, as a place in `REASONS`; 0 is kept."""
     src_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     pair_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
-    """Of each pair that is kept, eight bytes a pair; of its source, the gist."""
+    """Of each pair that is kept, eight bytes a pair; of its source, that of its key."""
     num_sentences: Counter[int] = field(default_factory=Counter)
     """About as many sources as are kept, by their number of sentences."""
     pairs: list[Pair] = field(default_factory=list)
     """Kept pairs, normalized, or a sample of them; empty unless tokenizers are learned."""
+    sample: list[tuple[int, RawPair]] = field(default_factory=list)
+    """Some lines in order, by number from 0, for checks to look at."""
 
     def dropped(self) -> Counter[str]:
         """How many pairs are left out, by reason."""
@@ -86,58 +92,64 @@ def scan_split(
     data: DataConfig,
     *,
     keeps_pairs: bool = False,
-    is_whole: bool = True,
-    workers: int,
+    is_share: bool = False,
+    workers: int = 1,
 ) -> SplitStatistics:
-    """Read `split` once, holding only sorted hashes, counts, drops and perhaps a sample of it.
+    """Read `split` once, holding only sorted hashes, counts, drops and samples of it.
 
     `[data.filter]` leaves pairs out of what is trained on.
 
     Raises:
-        DataError: it is empty, and not a share that may be empty, but `is_whole`.
+        DataError: it is empty, and not a shard's share, which may be.
     """
     filtered = data.filter if is_trained_on(name) else FilterConfig()
     job = partial(
         scan_pairs, options=text_options(data), filtered=filtered, keeps_pairs=keeps_pairs
     )
-    whole = SplitStatistics()
-    src_hashes = [whole.src_hashes]
-    pair_hashes = [whole.pair_hashes]
-    drops = [whole.drops]
-    groups = read_groups(split, label=f"reading {name}")
+    lines: Sample[tuple[int, RawPair]] = Sample(NUM_CHECKED)
 
-    def numbered_pairs() -> Iterator[tuple[int, Pair]]:
-        number = 0
-        for part in ordered_map(job, groups, workers=workers if is_trained_on(name) else 1):
-            whole.lines += part.lines
-            whole.invalid += part.invalid
-            whole.num_sentences += part.num_sentences
-            src_hashes.append(part.src_hashes)
-            pair_hashes.append(part.pair_hashes)
-            drops.append(part.drops)
-            for pair in part.pairs:
-                yield number, pair
-                number += 1
+    def groups() -> Iterator[list[RawPair]]:
+        begin = 0
+        for group in read_groups(split, label=f"reading {name}"):
+            lines.extend(enumerate(group, begin))
+            begin += len(group)
+            yield group
 
-    sample = sampled(numbered_pairs(), SAMPLE_SIZE, seed=0)
-    whole.src_hashes = np.concatenate(src_hashes)
-    whole.pair_hashes = np.concatenate(pair_hashes)
-    whole.drops = np.concatenate(drops)
-    repeats = _drop_repeats(whole) if filtered.duplicates else frozenset()
-    whole.pairs = [pair for number, pair in sample if number not in repeats]
-    whole.src_hashes.sort()
-    whole.pair_hashes.sort()
-    if whole.invalid:
+    statistics = SplitStatistics()
+    src_hashes = [statistics.src_hashes]
+    pair_hashes = [statistics.pair_hashes]
+    drops = [statistics.drops]
+    pairs: Sample[tuple[int, Pair]] = Sample(NUM_LEARNED_FROM)
+    num_pairs = 0
+    for part in ordered_map(job, groups(), workers=workers if is_trained_on(name) else 1):
+        statistics.lines += part.lines
+        statistics.invalid += part.invalid
+        statistics.num_sentences += part.num_sentences
+        src_hashes.append(part.src_hashes)
+        pair_hashes.append(part.pair_hashes)
+        drops.append(part.drops)
+        pairs.extend(enumerate(part.pairs, num_pairs))
+        num_pairs += len(part.pairs)
+    statistics.src_hashes = np.concatenate(src_hashes)
+    statistics.pair_hashes = np.concatenate(pair_hashes)
+    statistics.drops = np.concatenate(drops)
+    statistics.sample = sorted(lines.items)
+    repeats = _drop_repeats(statistics) if filtered.duplicates else frozenset()
+    statistics.pairs = [pair for number, pair in pairs.items if number not in repeats]
+    statistics.src_hashes.sort()
+    statistics.pair_hashes.sort()
+    if statistics.invalid:
         log.warning(
             "%s: %d pairs are not valid UTF-8; what could not be read is left out",
             name,
-            whole.invalid,
+            statistics.invalid,
         )
-    if is_whole and not whole.lines:
+    if not statistics.lines and not is_share:
         raise DataError(f"{split}: empty; '{name}' needs at least one line")
-    if is_whole and is_trained_on(name) and whole.drops.all():
-        raise DataError(f"{split}: every pair of '{name}' is left out: {dict(whole.dropped())}")
-    return whole
+    if is_trained_on(name) and not is_share and statistics.drops.all():
+        reasons = dict(statistics.dropped())
+        raise DataError(f"{split}: every pair of '{name}' is left out: {reasons}")
+    return statistics
 
 
 def _drop_repeats(statistics: SplitStatistics) -> frozenset[int]:
@@ -157,12 +169,12 @@ def scan_pairs(
     raw: Sequence[RawPair], *, options: TextOptions, filtered: FilterConfig, keeps_pairs: bool
 ) -> SplitStatistics:
     """The statistics of the pairs `raw`; it `keeps_pairs` for tokenizers to learn from."""
-    found = SplitStatistics(lines=len(raw))
+    statistics = SplitStatistics(lines=len(raw))
     counted = 1 if len(raw) < FEW_PAIRS else COUNTED
     kept: list[Pair] = []
     reasons = []
     for raw_src, raw_tgt in raw:
-        found.invalid += not (is_valid_utf8(raw_src) and is_valid_utf8(raw_tgt))
+        statistics.invalid += not (is_valid_utf8(raw_src) and is_valid_utf8(raw_tgt))
         src = normalized(raw_src, options)
         tgt = normalized(raw_tgt, options)
         reason = drop_reason(src, tgt, filtered, options)
@@ -172,13 +184,13 @@ def scan_pairs(
             if len(kept) % counted == 0:
                 # In the case of the file, as when a line is translated.
                 sentences = split_sentences(normalize(decode_line(raw_src)), options.src_lang)
-                found.num_sentences[len(sentences)] += counted
-    found.drops = np.array(reasons, np.uint8)
-    found.src_hashes = hash_texts(gist(src) for src, _ in kept)
-    found.pair_hashes = hash_texts(f"{src}\n{tgt}" for src, tgt in kept)
+                statistics.num_sentences[len(sentences)] += counted
+    statistics.drops = np.array(reasons, np.uint8)
+    statistics.src_hashes = hash_texts(key_of(src) for src, _ in kept)
+    statistics.pair_hashes = hash_texts(f"{src}\n{tgt}" for src, tgt in kept)
     if keeps_pairs:
-        found.pairs = kept
-    return found
+        statistics.pairs = kept
+    return statistics
 
 
 def normalized(raw: bytes, options: TextOptions) -> str:
@@ -186,14 +198,14 @@ def normalized(raw: bytes, options: TextOptions) -> str:
     return normalize(decode_line(raw), lowercase=options.lowercase)
 
 
-def count_common(hashes: Hashes, known: Iterable[Hashes]) -> int:
-    """How many of `hashes` occur in one of the sorted `known`."""
-    found = np.zeros(len(hashes), bool)
-    for each in known:
-        if len(each):
-            places = np.minimum(np.searchsorted(each, hashes), len(each) - 1)
-            found |= each[places] == hashes
-    return int(found.sum())
+def count_common(hashes: Hashes, others: Iterable[Hashes]) -> int:
+    """How many of `hashes` occur in one of the sorted `others`."""
+    is_common = np.zeros(len(hashes), bool)
+    for in_order in others:
+        if len(in_order):
+            places = np.minimum(np.searchsorted(in_order, hashes), len(in_order) - 1)
+            is_common |= in_order[places] == hashes
+    return int(is_common.sum())
 
 
 def read_groups(split: PairSource, *, label: str) -> Iterator[list[RawPair]]:

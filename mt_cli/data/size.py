@@ -1,7 +1,7 @@
 """The size of a corpus: pairs, bytes and words, and how many tokens they make."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mt_cli.config.schema import (
@@ -13,7 +13,7 @@ from mt_cli.data.corpora import (
 from mt_cli.data.scan import text_options
 from mt_cli.errors import DataError
 from mt_cli.text.normalize import decode_line, normalize
-from mt_cli.text.tokenizers import Tokenizers, learn_tokenizers, sampled
+from mt_cli.text.tokenizers import Sample, Tokenizers, learn_tokenizers
 
 MAX_WORDS = 50_000
 """Distinct words that are counted; more make no difference to any key, and take memory."""
@@ -45,24 +45,20 @@ def measure(pairs: Iterable[RawPair], *, lowercase: bool = False) -> CorpusSize:
     num_pairs = 0
     words: set[str] = set()
     letters: set[str] = set()
-
-    def counted() -> Iterator[Pair]:
-        nonlocal num_bytes, num_pairs
-        for raw_src, raw_tgt in pairs:
-            src = normalize(decode_line(raw_src), lowercase=lowercase)
-            tgt = normalize(decode_line(raw_tgt), lowercase=lowercase)
-            if not src or not tgt:
-                continue
-            num_pairs += 1
-            num_bytes += len(src.encode()) + len(tgt.encode())
-            letters.update(src, tgt)
-            if len(words) < MAX_WORDS:
-                words.update(src.split(), tgt.split())
-            yield src, tgt
-
-    sample = sampled(counted(), SAMPLE_SIZE, seed=0)
+    sample: Sample[Pair] = Sample(SAMPLE_SIZE)
+    for raw_src, raw_tgt in pairs:
+        src = normalize(decode_line(raw_src), lowercase=lowercase)
+        tgt = normalize(decode_line(raw_tgt), lowercase=lowercase)
+        if not src or not tgt:
+            continue
+        num_pairs += 1
+        num_bytes += len(src.encode()) + len(tgt.encode())
+        letters.update(src, tgt)
+        if len(words) < MAX_WORDS:
+            words.update(src.split(), tgt.split())
+        sample.extend([(src, tgt)])
     num_letters = len(letters - {" "})
-    return CorpusSize(num_pairs, num_bytes, min(len(words), MAX_WORDS), num_letters, sample)
+    return CorpusSize(num_pairs, num_bytes, min(len(words), MAX_WORDS), num_letters, sample.items)
 
 
 @dataclass(frozen=True)

@@ -124,8 +124,8 @@ def compare_systems(
     if len(paths) < 2:
         raise UsageError("compare needs at least two systems; the first is the baseline")
     recipes = [open_model(path).recipe if path.is_dir() else None for path in paths[1:]]
-    found = {}
-    for test_set, (baseline, *others), text in _translated(paths, options, choice):
+    comparisons = {}
+    for test_set, (baseline, *systems), text in _translated(paths, options, choice):
         refs = test_set.refs
         # sacreBLEU keeps a number in memory for each sentence of each resample.
         n = len(refs[0])
@@ -135,18 +135,18 @@ def compare_systems(
         log.info("%s: testing with %d resamples and %d trials", test_set.name, resamples, trials)
         for symptom in symptoms(baseline, refs[0]):
             log.warning("%s: %s", test_set.name, symptom)
-        tests = paired_tests(baseline, others, refs, **text, resamples=resamples, trials=trials)
+        tests = paired_tests(baseline, systems, refs, **text, resamples=resamples, trials=trials)
         contrasts = []
-        for path, recipe, hyps, of_system in zip(paths[1:], recipes, others, tests, strict=True):
+        for path, recipe, hyps, of_system in zip(paths[1:], recipes, systems, tests, strict=True):
             sources = test_set.sources or None
             changes = find_changes(baseline, hyps, refs, sources, lowercase=text["lowercase"])
             changes.sort(key=lambda change: -abs(change["difference"]))
             outcome: Outcome = outcome_of(of_system) if changes else "identical"
             contrasts.append(Contrast(str(path), recipe, outcome, of_system, changes))
-        found[test_set.name] = Comparison(
+        comparisons[test_set.name] = Comparison(
             test_set.name, n, str(paths[0]), resamples, trials, contrasts
         )
-    return found
+    return comparisons
 
 
 def compare_groups(

@@ -9,6 +9,7 @@ from itertools import chain
 from os import PathLike
 from pathlib import Path
 
+from mt_cli.config.schema import TRAIN, VAL
 from mt_cli.errors import DataError, MtCliError, UsageError
 from mt_cli.evaluation.kept import SPLIT, WEIGHTS, write_evaluation
 from mt_cli.evaluation.model_card import write_card
@@ -168,7 +169,7 @@ class System:
         found = []
         try:
             prepared = open_prepared_of(
-                self.run, choice.data, verify="train" in names, otherwise=otherwise
+                self.run, choice.data, verify=TRAIN in names, otherwise=otherwise
             )
             for name in names:
                 sources = prepared.lines(name, "src")
@@ -186,7 +187,7 @@ class System:
                 raise UsageError(f"unknown split '{name}'; the run has {', '.join(known)}")
         names = list(dict.fromkeys(wanted))
         if not names:
-            names = [name for name in known if name not in ("train", "val")]
+            names = [name for name in known if name not in (TRAIN, VAL)]
         if not names:
             raise UsageError(
                 f"{self.run.folder}: has no test split; choose one with --split: {', '.join(known)}"

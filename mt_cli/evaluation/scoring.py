@@ -1,7 +1,6 @@
 """BLEU, chrF2 and TER from sacreBLEU, with their signatures."""
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +13,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from mt_cli.text.language import CHINESE, base_language, unspaced_script
-from mt_cli.text.normalize import is_tokenized
+from mt_cli.text.normalize import has_loop, is_tokenized
 
 RESAMPLES = 1000
 """Number of bootstrap resamples: sacreBLEU's default."""
@@ -174,9 +173,7 @@ def _describe(metric: Metric, result: MetricScore) -> Score:
 NORMAL_TOKENIZED = 0.1
 """Share of lines that may look tokenized without a warning."""
 NORMAL_LOOPS = 0.02
-"""Share of translations that may repeat themselves without a warning."""
-LOOP = re.compile(r"\b(\w+)(?: \1\b){3}|\b(\w+(?: \w+){1,3})(?: \2\b){2}")
-"""A word four times in a row, or two to four words three times; not "very, very, very"."""
+"""Normal share of translations that repeat themselves."""
 
 
 def symptoms(hyps: Sequence[str], refs: Sequence[str]) -> list[str]:
@@ -196,8 +193,8 @@ def symptoms(hyps: Sequence[str], refs: Sequence[str]) -> list[str]:
             f"mark), such as line {tokenized[0]}, so the scores are misleading; score detokenized "
             "text"
         )
-    loops = _lines_that(is_looping, hyps)
-    if loops and len(loops) - len(_lines_that(is_looping, refs)) >= NORMAL_LOOPS * len(hyps):
+    loops = _lines_that(has_loop, hyps)
+    if loops and len(loops) - len(_lines_that(has_loop, refs)) >= NORMAL_LOOPS * len(hyps):
         found.append(
             f"{len(loops)} of {len(hyps)} translations repeat themselves, for example line "
             f"{loops[0]}; train longer, or evaluate and translate with --no-repeat-ngram 4"
@@ -208,8 +205,3 @@ def symptoms(hyps: Sequence[str], refs: Sequence[str]) -> list[str]:
 def _lines_that(has_symptom: Callable[[str], bool], lines: Sequence[str]) -> list[int]:
     """Line numbers, from 1, of the lines with a symptom."""
     return [number for number, line in enumerate(lines, start=1) if has_symptom(line)]
-
-
-def is_looping(line: str) -> bool:
-    """Whether one to four words are repeated again and again, ignoring punctuation."""
-    return LOOP.search(" ".join(re.findall(r"\w+", line.casefold()))) is not None

@@ -271,10 +271,10 @@ def compose(runs: Sequence[Curves], *, labels: Sequence[str]) -> "Figure":
         group = [curves for curves, _ in of_group]
         colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
         label = ", ".join(label for _, label in of_group)
-        _draw(loss, [each.train_nll for each in group], colour, label=f"{label}, train", style=":")
-        _draw(loss, [each.val_nll for each in group], colour, label=f"{label}, val", marker=marker)
-        _draw(bleu, [each.bleu for each in group], colour, label=label, marker=marker)
-        _draw(rate, [each.lr for each in group], colour, label=label)
+        _draw(loss, [run.train_nll for run in group], colour, label=f"{label}, train", style=":")
+        _draw(loss, [run.val_nll for run in group], colour, label=f"{label}, val", marker=marker)
+        _draw(bleu, [run.bleu for run in group], colour, label=label, marker=marker)
+        _draw(rate, [run.lr for run in group], colour, label=label)
     for axes in (loss, bleu, rate):
         _widen_hidden(axes.get_lines())
     # A score never travels without its signature.

@@ -232,26 +232,26 @@ def summarize_runs(folder: Path, *, sort: str = "name") -> list[RunSummary]:
     Raises:
         UsageError: the folder has no runs.
     """
-    found: list[RunSummary] = []
+    summaries: list[RunSummary] = []
     configs = []
     for path in sorted(folder.glob(f"[!.]*/{MANIFEST}")):
         try:
             run = open_run(path.parent)
-            found.append(_summary(run))
+            summaries.append(_summary(run))
             configs.append(run.config)
         except (MtCliError, OSError) as error:
-            log.warning("skipped: %s", error)
-    if not found:
-        what = "has no runs" if folder.exists() else "no such folder"
-        raise UsageError(f"{folder}: {what}; mt-cli train CONFIG creates a run in runs/")
-    for summary, differs in zip(found, _uncommon_values(configs), strict=True):
+            log.warning("left out: %s", error)
+    if not summaries:
+        what = "no run in it" if folder.exists() else "no such folder"
+        raise UsageError(f"{folder}: {what}; mt-cli train CONFIG makes a run in runs/")
+    for summary, differs in zip(summaries, _uncommon_values(configs), strict=True):
         summary.differs.update(differs)
     if sort == "name":
-        return found
-    known = [each for each in found if getattr(each, sort) is not None]
-    unknown = [each for each in found if getattr(each, sort) is None]
-    known.sort(key=lambda each: getattr(each, sort), reverse=sort in BEST_FIRST)
-    return known + unknown
+        return summaries
+    with_value = [summary for summary in summaries if getattr(summary, sort) is not None]
+    without_value = [summary for summary in summaries if getattr(summary, sort) is None]
+    with_value.sort(key=lambda summary: getattr(summary, sort), reverse=sort in BEST_FIRST)
+    return with_value + without_value
 
 
 def _summary(run: Run) -> RunSummary:

@@ -75,7 +75,12 @@ class Runtime:
         )
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
-        """A context in which matrix products run in this precision."""
+        """A context in which matrix products run in this precision, for decoding.
+
+        Training has a `WorkingCopy` instead, whose output layer stays in fp32 for the sake of its
+        gradient. In bf16 that layer is 2.7 times as fast (256 rows, 192 x 8,000, AMD Zen 4), and
+        decoding would wait for it.
+        """
         if self.precision == "fp32":
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=self.dtype)

@@ -168,14 +168,14 @@ def _read_arrays(folder: Path, name: str, shapes: Shapes) -> dict[str, NDArray[A
     data = read_file(path, max_bytes=MAX_BYTES_BESIDE + 4 * MAX_NUMBERS * num_parameters)
     arrays: dict[str, NDArray[Any]] = {}
     with damage_named(path, "safetensors file", SafetensorError, KeyError):
-        for each, found in deserialize(data):  # type: ignore[no-untyped-call]
-            array = np.frombuffer(found["data"], DTYPES[found["dtype"]])
-            if found["dtype"] == "BF16":
+        for tensor_name, entry in deserialize(data):  # type: ignore[no-untyped-call]
+            array = np.frombuffer(entry["data"], DTYPES[entry["dtype"]])
+            if entry["dtype"] == "BF16":
                 array = (array.astype(np.uint32) << 16).view(np.float32)
-            arrays[each] = array.reshape(found["shape"])
-    for each, array in arrays.items():
+            arrays[tensor_name] = array.reshape(entry["shape"])
+    for tensor_name, array in arrays.items():
         if not np.isfinite(array).all():
-            raise DataError(f"{path}: {each} holds NaN or infinity; use another checkpoint")
+            raise DataError(f"{path}: {tensor_name} holds NaN or infinity; use another checkpoint")
     return arrays
 
 

@@ -169,8 +169,8 @@ def run_with_tokenizer(config: Config) -> Run | None:
         ):  # only regions differ
             del changed[key]
     different = [
-        f"{key} is {json.dumps(found)}, not {json.dumps(wanted)}"
-        for key, (wanted, found) in changed.items()
+        f"{key} is {json.dumps(wanted)}, there {json.dumps(there)}"
+        for key, (wanted, there) in changed.items()
         if key in keys
     ]
     if different:
@@ -178,11 +178,11 @@ def run_with_tokenizer(config: Config) -> Run | None:
             f"tokenizer.from_run: cannot use that of {run.folder}: {'; '.join(different)}"
         )
     if any(key in changed for key in LANGUAGE_KEYS):
-        known = run.folder, run.config.data.src_lang, run.config.data.tgt_lang
+        direction = run.folder, run.config.data.src_lang, run.config.data.tgt_lang
         log.warning(
             "%s translates from %s to %s, which are not this config's languages; reusing it will "
             "help little",
-            *known,
+            *direction,
         )
     return run
 

@@ -48,8 +48,12 @@ CHECKPOINTS = "checkpoints"
 EVALUATIONS = "eval"
 SCORES = "scores.json"
 LOG = "train.log"
-FINISHED = ("finished", "early_stop")
-"""States of a finished training."""
+TrainingState = Literal[
+    "running", "finished", "early_stop", "time_limit", "stopped", "diverged", "failed"
+]
+"""Where a training stands, or how it ended, as in status.json."""
+FINISHED: tuple[TrainingState, ...] = ("finished", "early_stop")
+"""States of a training that came to its end."""
 METRICS = "metrics.jsonl"
 STATUS = "status.json"
 ENVIRONMENT = "env.json"
@@ -261,9 +265,9 @@ class Run:
             raise DataError(
                 f"{self.folder / 'best.txt'}: names {target!r}, which does not exist; {remedy}"
             )
-        found = [each for each in POINTERS if self.pointer(each) in names] + names
-        hint = f"it has {', '.join(found)}" if found else "training has not saved one yet"
-        hint += "; the first validation writes best" if found and name == "best" else ""
+        existing = [pointer for pointer in POINTERS if self.pointer(pointer) in names] + names
+        hint = f"it has {', '.join(existing)}" if existing else "training saved none yet"
+        hint += "; best comes with the first validation" if existing and name == "best" else ""
         raise UsageError(f"{self.folder}: no checkpoint '{name}'; {hint}")
 
     def pointer(self, name: str) -> str | None:
@@ -322,11 +326,11 @@ class Run:
         Records of later updates, which a kill has lost, are dropped.
         """
         facts = dict(environment) if after_step == 0 else self.read_facts(ENVIRONMENT)
-        sessions = [each for each in _pop_resumed(facts) if each[AFTER_STEP] < after_step]
-        known = dict(facts)
+        sessions = [session for session in _pop_resumed(facts) if session[AFTER_STEP] < after_step]
+        latest = dict(facts)
         for session in sessions:
-            known |= session
-        changed = {key: value for key, value in environment.items() if known.get(key) != value}
+            latest |= session
+        changed = {key: value for key, value in environment.items() if latest.get(key) != value}
         if changed:
             sessions.append({AFTER_STEP: after_step, **changed})
         resumed = {RESUMED: sessions} if sessions else {}

@@ -105,18 +105,18 @@ class Batcher:
                 lines += part
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.run_in_executor(self.thread, self._translate, lines, wanted)
+            translations = await loop.run_in_executor(self.thread, self._translate, lines, wanted)
         except Exception as error:
             for job, _ in served:
                 if not job.answer.done():
                     job.answer.set_exception(error)
-            found = []
+            translations = []
         for job, size in served:
-            job.found += found[:size]
-            found = found[size:]
+            job.found += translations[:size]
+            translations = translations[size:]
             if len(job.found) == len(job.lines) and not job.answer.done():
                 job.answer.set_result(job.found)
         # Unfinished requests go to the end of the queue, so that long requests take turns.
         jobs = [job for job, _ in served]
-        others = [job for job in self._jobs if job not in jobs]
-        self._jobs = [job for job in [*others, *jobs] if not job.answer.done()]
+        waiting = [job for job in self._jobs if job not in jobs]
+        self._jobs = [job for job in [*waiting, *jobs] if not job.answer.done()]

@@ -39,9 +39,12 @@ def decode_line(raw: bytes) -> str:
 
 
 def is_valid_utf8(raw: bytes) -> bool:
-    """Whether `raw` is valid UTF-8, so that `decode_line` loses nothing."""
-    text = raw.decode(errors="replace")
-    return LOST not in text or text.encode() == raw
+    """Whether `decode_line` loses nothing of `raw`."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def strip_line_end(raw: bytes) -> bytes:
@@ -62,12 +65,15 @@ def normalize(text: str, *, lowercase: bool = False) -> str:
 
     Joiners stay where they matter: between letters of scripts that use them, and in emoji.
     """
-    if not text.isprintable() or LOST in text:  # otherwise it has none of these characters
+    is_plain = text.isprintable() and LOST not in text  # then spaces are its only white space
+    if not is_plain:
         text = JOINERS.sub(_kept_joiner, _REMOVED.sub("", text))
     if lowercase:
         text = text.lower()
     # After the removals, because they may join a letter and its combining mark.
     text = unicodedata.normalize("NFC", text)
+    if is_plain and "  " not in text:
+        return text.strip(" ")
     return " ".join(text.split())
 
 
@@ -77,6 +83,15 @@ SPACED_MARK = re.compile(r"\s[.,。]\s*$")  # French puts a space before ! and ?
 def is_tokenized(line: str) -> bool:
     """Whether there is a space before the last mark, as in "A dog runs ."."""
     return SPACED_MARK.search(line) is not None
+
+
+LOOP = re.compile(r"([^\W\d])\1{3}|(.{2,40}?)\2{2}")
+"""A letter four times in a row, or anything longer three times."""
+
+
+def has_loop(text: str) -> bool:
+    """Whether letters or words are repeated again and again, as only a model does."""
+    return any(any(map(str.isalpha, found[0])) for found in LOOP.finditer(text))
 
 
 def _kept_joiner(found: re.Match[str]) -> str:
@@ -103,16 +118,16 @@ def _is_of_joining_script(character: str) -> bool:
     return JOINING.match(character) is not None and unicodedata.category(character)[0] in "LM"
 
 
-FINAL_MARKS = re.compile(r"[\W_]+$")
+def key_of(text: str) -> str:
+    """What two texts share that differ in case, spaces and the marks at their end alone.
 
-
-def gist(text: str) -> str:
-    """`text` without case, spaces and final marks, to find near-duplicates.
-
-    A text of marks only is returned as it is.
+    The key of a text of marks alone is the text.
     """
-    text = "".join(text.casefold().split())
-    return FINAL_MARKS.sub("", text) or text
+    text = "".join(normalize(text).casefold().split())
+    end = len(text)
+    while end and not text[end - 1].isalnum():
+        end -= 1
+    return text[:end] or text
 
 
 Hashes = NDArray[np.uint64]

@@ -21,6 +21,7 @@ from mt_cli.text import BOS_ID, EOS_ID, INVISIBLE_IDS, PAD_ID, SPECIALS, UNK_ID
 from mt_cli.text.normalize import JOINERS, LOST, normalize
 
 log = logging.getLogger(__name__)
+SubwordKind = Literal["bpe", "unigram"]
 SPACE_MARK = "▁"
 ESCAPE = "\ue000"
 """A private-use character; it is doubled if the text contains it, so that decoding is exact."""
@@ -28,7 +29,10 @@ ESCAPED_SPACE_MARK = ESCAPE + "\ue001"
 MAX_TEXT = 1000
 """Maximum characters of a text to learn from; SentencePiece silently skips over 4,192 bytes."""
 COVERAGE = 0.99999
-"""Share of the characters that become pieces; the rarest ones, often noise, become bytes."""
+"""Share of the text's characters that become pieces; the rarest, often noise, become bytes."""
+CACHED_WORDS = 1 << 17
+CACHED_LENGTH = 30
+"""Characters. Longer words seldom come again, least of all lines of a script without spaces."""
 UNESCAPED = {ESCAPE * 2: ESCAPE, ESCAPED_SPACE_MARK: SPACE_MARK}
 _ESCAPED = re.compile("|".join(UNESCAPED))
 
@@ -36,14 +40,15 @@ _ESCAPED = re.compile("|".join(UNESCAPED))
 class SubwordTokenizer:
     """A learned SentencePiece model."""
 
-    def __init__(self, model: bytes) -> None:
-        """Load a serialized model.
+    def __init__(self, model: bytes, kind: SubwordKind) -> None:
+        """Load a serialized model of this `kind`.
 
         Raises:
             DataError: `model` is damaged, or has other special symbols.
         """
         self._model = model
-        if not model:  # SentencePiece accepts this and expects a model later
+        self._kind: SubwordKind = kind
+        if not model:  # SentencePiece would expect a model to be loaded later
             raise DataError("the SentencePiece model is empty")
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -60,22 +65,42 @@ class SubwordTokenizer:
         self.vocab_size = int(p.vocab_size())
         """Number of pieces, bytes and special symbols."""
         self.unknown_ids = [UNK_ID, *filter(p.is_byte, range(self.vocab_size))]
-        """Ids for text that no piece covers: bytes and `<unk>`."""
+        """Ids that spell what no piece has."""
+        self._ids_of_words: dict[str, tuple[int, ...]] = {}
 
-    def __reduce__(self) -> tuple[type["SubwordTokenizer"], tuple[bytes]]:
-        """Pickle the serialized model, because the library's object cannot be pickled."""
-        return SubwordTokenizer, (self._model,)
+    def __reduce__(self) -> tuple[type["SubwordTokenizer"], tuple[bytes, SubwordKind]]:
+        """Pickle the serialized model, because the library's own object may not be pickled."""
+        return SubwordTokenizer, (self._model, self._kind)
 
     def to_bytes(self) -> bytes:
         """The serialized model."""
         return self._model
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode normalized texts; the ids never include special symbols."""
+        """Ids of each normalized text; never those of special symbols."""
+        if self._kind == "bpe":
+            return [self._encode_words(_escape(text).split(" ")) for text in texts]
+        # A unigram model sums floats along the whole text, so that a word's ids may depend on it.
         escaped = [_escape(text) for text in texts]
         if len(escaped) == 1:  # for a list, SentencePiece starts a thread
             return [self._processor.encode(escaped[0])]
         return self._processor.encode(escaped, num_threads=1)
+
+    def _encode_words(self, words: Sequence[str]) -> list[int]:
+        """Ids of escaped `words`, each of which is encoded once: no pair merges across a space."""
+        if len(self._ids_of_words) > CACHED_WORDS:
+            self._ids_of_words = {}
+        cache = self._ids_of_words
+        ids: list[int] = []
+        for word in words:
+            if word in cache:
+                ids += cache[word]
+                continue
+            ids_of_word = tuple(self._processor.encode(word))
+            ids += ids_of_word
+            if len(word) <= CACHED_LENGTH:
+                cache[word] = ids_of_word
+        return ids
 
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Decode sequences of ids; control characters spelled by byte pieces are dropped."""
@@ -110,7 +135,7 @@ class SubwordTokenizer:
 def learn_subwords(
     texts: Iterable[str],
     *,
-    kind: Literal["bpe", "unigram"],
+    kind: SubwordKind,
     vocab_size: int,
     split_digits: bool = False,
 ) -> SubwordTokenizer:
@@ -154,7 +179,7 @@ def learn_subwords(
         if "sentences_.empty()" in str(error):
             raise DataError("there is no training text to learn subwords from") from error
         raise DataError(f"SentencePiece cannot learn from this text: {error}") from error
-    tokenizer = SubwordTokenizer(model.getvalue())
+    tokenizer = SubwordTokenizer(model.getvalue(), kind)
     if tokenizer.vocab_size < vocab_size:
         log.warning(
             "the text yields only %d subwords, fewer than the requested %d",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from itertools import chain
-from typing import Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -116,7 +116,7 @@ class Tokenizers:
         def read(name: str, lang: str) -> Tokenizer:
             if kind == "spacy":
                 return WordTokenizer.from_bytes(lang, content_of(name))
-            return SubwordTokenizer(content_of(name))
+            return SubwordTokenizer(content_of(name), kind)
 
         src_name, tgt_name = _file_names(kind, joint=joint)
         src = read(src_name, description.src_lang)
@@ -145,25 +145,28 @@ def _file_names(kind: TokenizerKind, *, joint: bool) -> tuple[str, str]:
     return pattern.format("src"), pattern.format("tgt")
 
 
-SAMPLE_SIZE = 500_000
-"""Maximum pairs to learn tokenizers from; more would change little and cost memory."""
-
-
-def sampled(stream: Iterable[Item], size: int, *, seed: int) -> list[Item]:
-    """A uniform random sample of a stream (Vitter 1985, algorithm R).
+class Sample(Generic[Item]):
+    """A uniform random sample of a stream, the same each time (Vitter 1985, algorithm R).
 
     With at most `size` items, it returns all of them, in order.
     """
-    sample: list[Item] = []
-    rng = random.Random(seed)
-    for number, item in enumerate(stream, start=1):
-        if number <= size:
-            sample.append(item)
-            continue
-        place = rng.randrange(number)
-        if place < size:
-            sample[place] = item
-    return sample
+
+    def __init__(self, size: int) -> None:
+        self.items: list[Item] = []
+        self._size = size
+        self._num_seen = 0
+        self._rng = random.Random(0)
+
+    def extend(self, items: Iterable[Item]) -> None:
+        """Let each of the next `items` of the stream take its chance."""
+        for item in items:
+            self._num_seen += 1
+            if self._num_seen <= self._size:
+                self.items.append(item)
+                continue
+            place = self._rng.randrange(self._num_seen)
+            if place < self._size:
+                self.items[place] = item
 
 
 def _count_words(texts: Iterable[str], lang: str) -> Counter[str]:

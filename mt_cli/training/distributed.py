@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from mt_cli.errors import ResourceError, UsageError
 from mt_cli.machine.process import must_leave_at_once
 
 Result = TypeVar("Result")
+Answer = TypeVar("Answer")
 log = logging.getLogger(__name__)
 VALIDATION_TIMEOUT = timedelta(hours=3)
 """How long the other processes wait while the first one validates and saves."""
@@ -85,9 +86,9 @@ class World:
             raise ResourceError("the first process (rank 0) failed to start; see its error")
         return results[0] if self.is_first else by_others()
 
-    def ask_first(self, question: Callable[[], str | None]) -> str | None:
-        """The result of `question()` in the first process; others only learn whether it is None."""
-        answer: str | None = ""
+    def ask_first(self, question: Callable[[], Answer | None]) -> Answer | Literal[""] | None:
+        """What `question()` answers in the first process; None in all if it is None, else ""."""
+        answer: Answer | Literal[""] | None = ""
         if self.is_first:
             try:
                 answer = question()

@@ -18,7 +18,7 @@ from mt_cli.machine.files import write_json
 from mt_cli.machine.terminal import progress_bar, visible
 from mt_cli.runs.checkpoint import CheckpointState
 from mt_cli.runs.metrics import append_metrics, number_in, read_metrics
-from mt_cli.runs.run import STATUS, Run
+from mt_cli.runs.run import STATUS, Run, TrainingState
 from mt_cli.training.advice import warning_after, warning_of_risen_loss
 from mt_cli.training.trackers import Tracker
 from mt_cli.training.trainer import StepReport, Trainer
@@ -165,8 +165,8 @@ class Monitor:
         finally:
             self._bar.close()
 
-    def log_end(self, ended: str) -> None:
-        """Log the best checkpoint's scores, and warn about problems."""
+    def log_end(self, ended: TrainingState) -> None:
+        """Say how good the best checkpoint is, and what has gone wrong."""
         path = self._run.metrics_path
         is_smoke_run = self._run.config.training.max_steps is not None
         if self._last is not None:
@@ -194,8 +194,10 @@ class Monitor:
         )
         _warn(warning_of_risen_loss(curves["validation"], curves["step"]))
 
-    def write_status(self, state: str, checkpoint: CheckpointState, *, reason: str = "") -> None:
-        """Write the state of training to status.json, which `train --json` also prints at the end.
+    def write_status(
+        self, state: TrainingState, checkpoint: CheckpointState, *, reason: str = ""
+    ) -> None:
+        """Write status.json: where training stands; `train --json` prints the same in the end.
 
         `reason` says why training ended early.
         """

@@ -258,9 +258,9 @@ class LossScale:
 
 def gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
     """The gradient of each parameter; every one must have one."""
-    found = [each.grad for each in parameters]
-    assert all(each is not None for each in found)
-    return cast("list[Tensor]", found)
+    all_gradients = [each.grad for each in parameters]
+    assert all(each is not None for each in all_gradients)
+    return cast("list[Tensor]", all_gradients)
 
 
 def copy_into(own: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:

@@ -13,11 +13,12 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Never
+from typing import Literal, Never
 
 import torch
 from torch import Tensor
 
+from mt_cli.config.schema import TRAIN
 from mt_cli.data.prepared import Prepared
 from mt_cli.errors import DataError, DivergedError, MtCliError, StoppedError
 from mt_cli.machine.device import Runtime
@@ -32,7 +33,7 @@ from mt_cli.runs.checkpoint import (
     save_checkpoint,
 )
 from mt_cli.runs.metrics import number_in, read_metrics, truncate_metrics
-from mt_cli.runs.run import CHECKPOINTS, Run
+from mt_cli.runs.run import CHECKPOINTS, Run, TrainingState
 from mt_cli.training.advice import warnings_before
 from mt_cli.training.distributed import World
 from mt_cli.training.monitor import Monitor
@@ -80,7 +81,7 @@ class Session:
         self.model = run.build_model(seed=seed).to(runtime.device)
         self._trainer = Trainer(
             self.model,
-            prepared.split("train"),
+            prepared.split(TRAIN),
             run.config.training,
             runtime=runtime,
             seed=seed,
@@ -104,8 +105,9 @@ class Session:
 
     # The loop
 
-    def loop(self, signals: StopSignals) -> str:
-        """Train to the end; returns why it ended, which only the first process knows."""
+    def loop(self, signals: StopSignals) -> TrainingState | Literal[""]:
+        """Train until the end; returns how it ended, which only the first process knows."""
+        ended: TrainingState | Literal[""] | None
         ended = self._world.ask_first(self._before_first_update)
         if ended is not None:
             return ended
@@ -118,16 +120,16 @@ class Session:
                 return ended
         return "finished"
 
-    def _before_first_update(self) -> str | None:
-        """Validate weights from another run; returns why training ends, if it does."""
+    def _before_first_update(self) -> TrainingState | None:
+        """Validate what another run has given this one; returns why training ends, if it does."""
         if self._run.manifest.init_from is not None and self._state.best_step is None:
             self._validate()
             self._save()
         self._monitor.start_clock()
         return "early_stop" if self._is_out_of_patience() else None
 
-    def _after_update(self, report: StepReport, signals: StopSignals) -> str | None:
-        """Log, validate, save or stop if due; returns why training ends, if it does."""
+    def _after_update(self, report: StepReport, signals: StopSignals) -> TrainingState | None:
+        """Log, validate, save or stop, as is due; returns why training ends, if it does."""
         is_last = report.step == self._trainer.total_steps
         self._monitor.on_update(report)
         if is_last or report.step % self._run.config.training.log_every == 0:
@@ -193,6 +195,7 @@ class Session:
                 self._monitor.watching(tracker),
             ):
                 ended = self.loop(signals)
+                assert ended  # this is the first process
         except BaseException as error:
             if not isinstance(error, StoppedError | DivergedError):
                 with suppress(MtCliError, OSError):  # the first error is the one to report
@@ -357,7 +360,7 @@ class Session:
                 self._trainer.rate_at(self._trainer.step + 1),
             )
 
-    def _write_status(self, state: str, *, reason: str = "") -> None:
+    def _write_status(self, state: TrainingState, *, reason: str = "") -> None:
         self._monitor.write_status(state, self._state, reason=reason)
 
     def _elapsed_s(self, *, in_session: bool = False) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from mt_cli.config.schema import VAL
 from mt_cli.data.batching import collate, plan_epoch
 from mt_cli.data.encoded import EncodedSplit, Sentences
 from mt_cli.data.prepared import Prepared
@@ -47,9 +48,9 @@ class Validator:
         self._model = model
         self._config = run.config
         self._runtime = replace(runtime, precision=run.config.decoding.precision)
-        self._split = truncated(prepared.split("val"), longest=model.longest_sentence)
-        self.sources = prepared.lines("val", "src")
-        self.refs = prepared.lines("val", "tgt")
+        self._split = truncated(prepared.split(VAL), longest=model.longest_sentence)
+        self.sources = prepared.lines(VAL, "src")
+        self.refs = prepared.lines(VAL, "tgt")
         distance = max(1, len(self.sources) // NUM_SAMPLES)
         self.samples = range(0, len(self.sources), distance)[:NUM_SAMPLES]
         """Indices of the sources whose translations are shown."""

@@ -6,9 +6,7 @@ translations that loop, since they would teach looping.
 
 import json
 import logging
-import re
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 
 from mt_cli.config.schema import (
@@ -32,7 +30,7 @@ from mt_cli.machine.locks import locked
 from mt_cli.machine.terminal import progress_shown
 from mt_cli.runs.opening import open_run_between
 from mt_cli.runs.run import Run
-from mt_cli.text.normalize import decode_line, gist, normalize
+from mt_cli.text.normalize import LOOP, decode_line, has_loop, key_of, normalize
 from mt_cli.translation.options import DecodingOptions
 from mt_cli.translation.translator import Translator
 
@@ -44,9 +42,7 @@ REPORT = "report.json"
 UNFINISHED = "unfinished.txt"
 """The translations so far; the last line may be cut off."""
 LINES_TOGETHER = 10_000
-"""Lines translated before the next write: a kill loses at most these."""
-LOOP = re.compile(r"([^\W\d])\1{3}|(.{2,40}?)\2{2}")
-"""A letter four times in a row, or anything longer three times."""
+"""Lines that are translated together, and so the most that a kill loses."""
 
 BY: dict[TranslateBy, dict[str, object]] = {
     "greedy": {"beam_size": 1, "temperature": 0.0},
@@ -81,13 +77,13 @@ def make_pairs(config: Config, *, sources: Sequence[Path] = (), offline: bool = 
 
 
 def _held_out(data: DataConfig, side: Side, *, sources: Sequence[Path], offline: bool) -> set[str]:
-    """The gists of all lines on one side of val and the test splits."""
+    """The keys of all lines on `side` of val and the tests."""
     corpus = find_corpus(data, sources=sources, offline=offline)
     keys: set[str] = set()
     for name, split in corpus.items():
         if not is_trained_on(name):
             text = split.src if side == "src" else split.tgt
-            keys.update(gist(normalize(decode_line(line))) for line in text.lines())
+            keys.update(key_of(decode_line(line)) for line in text.lines())
     return keys
 
 
@@ -95,7 +91,7 @@ def _made(
     name: str, more: MorePairsConfig, text: SideFiles, run: Run, held_out: set[str]
 ) -> FilesConfig:
     lines = [line for line in map(decode_line, text.lines()) if normalize(line)]
-    kept = [line for line in lines if gist(normalize(line)) not in held_out]
+    kept = [line for line in lines if key_of(line) not in held_out]
     num_held_out = len(lines) - len(kept)
     inputs = {
         "given": sha256_bytes("\n".join(kept).encode()),
@@ -154,12 +150,8 @@ def _make(
 
 
 def loops(made: str, given: str) -> bool:
-    """Whether a translation repeats words or letters endlessly and its source does not."""
-    return _has_loop(made) and not _has_loop(given)
-
-
-def _has_loop(text: str) -> bool:
-    return any(map(str.isalpha, chain.from_iterable(found[0] for found in LOOP.finditer(text))))
+    """Whether a translation repeats words or letters endlessly, and its source does not."""
+    return has_loop(made) and not has_loop(given)
 
 
 def _options(more: MorePairsConfig) -> DecodingOptions:

@@ -47,11 +47,11 @@ class Term:
         text, _ = _folded(translation)
         count = 0
         done = 0
-        for found in WORD_BEGINS.finditer(text):
-            if found.start() < done:
+        for word in WORD_BEGINS.finditer(text):
+            if word.start() < done:
                 continue
-            for each in self.translations:
-                end = _end_of([_folded(each)[0]], text, found.start())
+            for wanted in self.translations:
+                end = _end_of([_folded(wanted)[0]], text, word.start())
                 if end and WORD_ENDS.match(text, end):
                     count += 1
                     done = end

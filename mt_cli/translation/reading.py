@@ -112,9 +112,9 @@ def _spelt_as_learnt(text: str, learnt: Learnt) -> str:
     """`text` with unknown apostrophes and hyphens within words replaced by known ones."""
     for unlearnt in learnt.lacks(text):
         for alike in ALIKE:
-            known = [each for each in alike if each in learnt.characters]
-            if unlearnt in alike and known:
-                text = re.sub(rf"(?<=[^\W\d_]){unlearnt}(?=[^\W\d_])", known[0], text)
+            learnt_ones = [sign for sign in alike if sign in learnt.characters]
+            if unlearnt in alike and learnt_ones:
+                text = re.sub(rf"(?<=[^\W\d_]){unlearnt}(?=[^\W\d_])", learnt_ones[0], text)
     return text
 
 

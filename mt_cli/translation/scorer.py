@@ -82,8 +82,8 @@ class Reranker:
         num_tokens = len(candidate.tokens) + 1
         return candidate.log_prob + reverse_weight * reverse_log_prob + token_reward * num_tokens
 
-    def ordered(self, found: Sequence[Sequence[Translation]]) -> list[list[Translation]]:
-        """Rerank the translations of each line, the best first, with their weighted scores.
+    def ordered(self, translations: Sequence[Sequence[Translation]]) -> list[list[Translation]]:
+        """The `translations` of each line, the best first, with their weighted scores.
 
         Translations that miss more glossary terms than the search's best one come last. If all are
         impossible, for example because the line is too long for the reverse model, their order
@@ -92,24 +92,24 @@ class Reranker:
         """
         texts: list[str] = []
         sources: list[str] = []
-        for of_line in found:
-            different = dict.fromkeys(each.text for each in of_line)
+        for of_line in translations:
+            different = dict.fromkeys(translation.text for translation in of_line)
             texts += different
             line = read_capitals(normalize(of_line[0].source), self._reverse.config.capitals)
             sources += [line] * len(different)
         reverse = iter(score_pairs(self._reverse, self._tokenizers, texts, sources))
         ordered = []
-        for of_line in found:
+        for of_line in translations:
             totals: dict[str, float] = {}
-            for each in of_line:
-                if each.text not in totals:  # of equal texts, the first is the best
-                    totals[each.text] = self.score(each, next(reverse).log_prob)
-            scored = [replace(each, score=totals[each.text]) for each in of_line]
+            for translation in of_line:
+                if translation.text not in totals:  # the best of those that read the same
+                    totals[translation.text] = self.score(translation, next(reverse).log_prob)
+            scored = [replace(hyp, score=totals[hyp.text]) for hyp in of_line]
             if max(totals.values()) == -math.inf:
                 scored = list(of_line)
             most_missing = len(of_line[0].missing_terms)
-            # The sort is stable, so ties keep the search's order.
-            scored.sort(key=lambda each: (len(each.missing_terms) > most_missing, -each.score))
+            # Sorting keeps equals as they are: the search's own order.
+            scored.sort(key=lambda hyp: (len(hyp.missing_terms) > most_missing, -hyp.score))
             ordered.append(scored)
         return ordered
 

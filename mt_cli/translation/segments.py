@@ -225,7 +225,7 @@ def _spans(text: str, learnt: Learnt) -> Iterator[tuple[int, int]]:
 def _stays(found: re.Match[str], unlearnt: set[str]) -> bool:
     if STAYS[str(found.lastgroup)] == "always":
         return True
-    return any(is_sign(each) for each in unlearnt.intersection(found[0]))
+    return any(is_sign(sign) for sign in unlearnt.intersection(found[0]))
 
 
 def is_sign(character: str) -> bool:
@@ -264,21 +264,21 @@ def _is_within(text: str, opening: str, closing: str) -> bool:
 def put_back(translation: str, segments: Sequence[Segment], places: Sequence[int]) -> str:
     """`translation` with the `segments` inserted; `places` says after how many words."""
     words = translation.split()
-    found = ""
+    text = ""
     done = 0
     joins = True  # the next word joins what is before it
-    for each, wanted in zip(segments, places, strict=True):
-        place = max(done, wanted)
+    for segment, wanted_place in zip(segments, places, strict=True):
+        place = max(done, wanted_place)
         if place > done:
-            found += ("" if joins else " ") + " ".join(words[done:place])
+            text += ("" if joins else " ") + " ".join(words[done:place])
             joins = False
         done = place
-        marks = found[len(found.rstrip(MARKS)) :] if each.has_mark else ""
-        found = found.removesuffix(marks)
-        if each.joins_left and each.text[0] in MARKS:  # "…" replaces the model's full stop
-            found = found.removesuffix(".")
-        found += ("" if joins or each.joins_left else " ") + each.text + marks
-        joins = each.joins_right
+        marks = text[len(text.rstrip(MARKS)) :] if segment.has_mark else ""
+        text = text.removesuffix(marks)
+        if segment.joins_left and segment.text[0] in MARKS:  # "…" stands for the model's full stop
+            text = text.removesuffix(".")
+        text += ("" if joins or segment.joins_left else " ") + segment.text + marks
+        joins = segment.joins_right
     if words[done:]:
-        found += ("" if joins else " ") + " ".join(words[done:])
-    return found
+        text += ("" if joins else " ") + " ".join(words[done:])
+    return text

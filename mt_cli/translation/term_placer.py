@@ -112,14 +112,14 @@ class TermPlacer:
         return [draft for draft in with_terms if draft.missing]
 
     def _cut(self, draft: Draft, weights: CrossAttention) -> None:
-        """Set the prefix of `draft`: its ids up to the first missing term, and that term."""
-        found = []
+        """Let `draft` begin with what it has up to the first missing term, and with that."""
+        places = []
         for term in draft.missing:
             begin, replaced = self._find_place(term, draft, weights)
             (text,) = self._tokenizers.tgt.decode([replaced])
-            # If the line has the term twice, one of them may already be there.
-            found.append((term.count_in(text) > 0, begin, replaced, term))
-        _, begin, draft.replaced, term = min(found, key=lambda each: each[:2])
+            # Of a term that the line has twice, one may stand there already.
+            places.append((term.count_in(text) > 0, begin, replaced, term))
+        _, begin, draft.replaced, term = min(places, key=lambda place: place[:2])
         draft.terms.remove(term)
         draft.prefix = self._with_term(term, draft, draft.ids[:begin]) or draft.prefix
 
@@ -165,21 +165,21 @@ class TermPlacer:
             is_name = not translation.islower()
             capital = translation if is_name else translation[0].upper() + translation[1:]
             spellings = [translation] if start else [capital, translation]
-            is_joined = all(re.match(UNSPACED, each) for each in (text[-1:], translation))
+            is_joined = all(re.match(UNSPACED, spelling) for spelling in (text[-1:], translation))
             for ids in self._tokenizers.encode(
-                [text + each for each in spellings] if is_joined else spellings, "tgt"
+                [text + spelling for spelling in spellings] if is_joined else spellings, "tgt"
             ):
-                whole = ids if is_joined else [*start, *ids]
-                if UNK_ID not in ids and len(whole) < self._engine.longest_sentence:
-                    possible.append(whole)
+                ids_so_far = ids if is_joined else [*start, *ids]
+                if UNK_ID not in ids and len(ids_so_far) < self._engine.longest_sentence:
+                    possible.append(ids_so_far)
                     nums_before.append(len(start))
                     break
         if len(possible) <= 1:
             return possible[0] if possible else ()
-        found = self._engine.token_log_probs([draft.part.ids] * len(possible), possible)
+        token_log_probs = self._engine.token_log_probs([draft.part.ids] * len(possible), possible)
         log_probs = []
-        for ids, num_before, each in zip(possible, nums_before, found, strict=True):
-            log_probs.append(sum(each[num_before : len(ids)]))
+        for ids, num_before, of_ids in zip(possible, nums_before, token_log_probs, strict=True):
+            log_probs.append(sum(of_ids[num_before : len(ids)]))
         return possible[log_probs.index(max(log_probs))]
 
     def _without_determiner(self, before: Ids, draft: Draft, translation: str) -> Ids:
@@ -203,13 +203,13 @@ class TermPlacer:
         num_hyps = n_best if n_best == 1 else max(n_best, self._engine.config.beam_size)
 
         def search(drafts: Sequence[Draft]) -> None:
-            found = self._engine.search(
+            hyps_of = self._engine.search(
                 [draft.part.ids for draft in drafts],
                 prefixes=[draft.prefix for draft in drafts],
                 n_best=num_hyps,
                 is_scored=is_scored,
             )
-            for draft, hyps in zip(drafts, found, strict=True):
+            for draft, hyps in zip(drafts, hyps_of, strict=True):
                 hyps.sort(key=lambda hyp: self._num_skipped(draft, hyp) > 0 or not hyp.ids)
                 draft.hyps = hyps[:n_best]
 
@@ -218,9 +218,9 @@ class TermPlacer:
         for draft in drafts:
             best = draft.hyps[0]
             skipped = self._num_skipped(draft, best)
-            others = draft.rest(best)[skipped:]
-            if skipped and others and len(draft.prefix) + 1 < self._engine.longest_sentence:
-                draft.prefix = [*draft.prefix, others[0]]
+            rest = draft.rest(best)[skipped:]
+            if skipped and rest and len(draft.prefix) + 1 < self._engine.longest_sentence:
+                draft.prefix = [*draft.prefix, rest[0]]
                 again.append(draft)
             elif skipped:
                 draft.hyps[0] = replace(best, ids=list(draft.prefix))

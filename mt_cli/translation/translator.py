@@ -209,12 +209,17 @@ class Translator:
                 with_alignment=with_alignment,
                 with_words=with_words,
             )
-            found = []
+            judged_lines = []
             for line, of_line in zip(read, written, strict=True):
-                found.append([judged(each, line, tokenizers, self.glossary) for each in of_line])
+                judged_lines.append(
+                    [
+                        judged(translation, line, tokenizers, self.glossary)
+                        for translation in of_line
+                    ]
+                )
             if reranker is not None:
-                found = [of_line[:n_best] for of_line in reranker.ordered(found)]
-            results += found
+                judged_lines = [of_line[:n_best] for of_line in reranker.ordered(judged_lines)]
+            results += judged_lines
         return results
 
     def search(

@@ -37,10 +37,10 @@ def write_lines(
     pairs: list[Pair] = []
     is_aligned: list[bool] = []
     for line in lines:
-        found = [next(of_parts) for _ in line.parts]
+        hyps_of_line = [next(of_parts) for _ in line.parts]
         for rank in range(n_best):
-            pairs += [(line.parts[i], of_part[rank]) for i, of_part in enumerate(found)]
-        is_aligned += [with_alignment or _is_parted(line)] * (n_best * len(found))
+            pairs += [(line.parts[i], of_part[rank]) for i, of_part in enumerate(hyps_of_line)]
+        is_aligned += [with_alignment or _is_parted(line)] * (n_best * len(hyps_of_line))
     parts = write_parts(
         pairs,
         engine,
@@ -55,12 +55,12 @@ def write_lines(
         of_line = []
         for _ in range(n_best):
             own = slice(done, done + len(line.parts))
-            whole = joined(parts[own], space=space)
+            translation = joined(parts[own], space=space)
             if line.segments:
-                text = _with_segments(whole, line, [hyp for _, hyp in pairs[own]], tokenizers)
-                alignment = whole.alignment if with_alignment else ()
-                whole = replace(whole, text=text, alignment=alignment)
-            of_line.append(whole)
+                text = _with_segments(translation, line, [hyp for _, hyp in pairs[own]], tokenizers)
+                alignment = translation.alignment if with_alignment else ()
+                translation = replace(translation, text=text, alignment=alignment)
+            of_line.append(translation)
             done = own.stop
         written.append(of_line)
     return written
@@ -197,12 +197,12 @@ def _with_segments(
         crossing = ends - num_before + num_before[-1] - num_before
         return min(int(crossing.argmin()), num_words)
 
-    places = [place_of(each.place) for each in line.segments]
-    for i, each in enumerate(line.segments):
-        if each.opening is not None and is_parted:
-            inside = num_inside(line.segments[each.opening].place, each.place)
-            first, places[i] = _around(inside, ends, default=places[each.opening])
-            places[each.opening] = first
+    places = [place_of(segment.place) for segment in line.segments]
+    for i, segment in enumerate(line.segments):
+        if segment.opening is not None and is_parted:
+            inside = num_inside(line.segments[segment.opening].place, segment.place)
+            first, places[i] = _around(inside, ends, default=places[segment.opening])
+            places[segment.opening] = first
     return put_back(whole.text, line.segments, places)
 
 

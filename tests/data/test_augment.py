@@ -9,7 +9,7 @@ from mt_cli.config.schema import AUGMENT, Config
 from mt_cli.data.corpora import find_corpus
 from mt_cli.data.encoded import lines_path
 from mt_cli.data.noise import NoisyPairs
-from mt_cli.data.prepare import prepare_corpus
+from mt_cli.data.prepare import Inputs, prepare_corpus
 from mt_cli.data.prepared import open_prepared
 from mt_cli.text.numbers import changes_a_number
 
@@ -66,7 +66,7 @@ def test_joined_pairs_are_neighbours_on_both_sides(tmp_path: Path) -> None:
 
 def test_copies_are_a_portion_of_training_and_counted(tmp_path: Path) -> None:
     config = configure(tmp_path, {"kinds": {"lower": 0.5, "join": 0.3}, "share": 0.5})
-    report, _ = prepare_corpus(config, out=tmp_path / "out")
+    report, _ = prepare_corpus(Inputs(config), tmp_path / "out")
     count = report.splits[AUGMENT].pairs
     split = open_prepared(tmp_path / "out", config).split("train")
     assert split.portions == ((NUM_PAIRS, 1.0), (10, 1.0), (count, 0.5))
@@ -78,7 +78,7 @@ def test_nothing_is_copied_of_a_pair_that_is_left_out(tmp_path: Path) -> None:
     everything = copies(tmp_path, lower=0.5, join=0.5)
     train = [(src, tgt if i % 5 else "") for i, (src, tgt) in enumerate(TRAIN)]
     config = configure(tmp_path, {"kinds": {"lower": 0.5, "join": 0.5}}, train=train)
-    prepare_corpus(config, out=tmp_path / "out")
+    prepare_corpus(Inputs(config), tmp_path / "out")
     made = prepared_pairs(tmp_path / "out")[NUM_PAIRS * 4 // 5 + 10 :]
     numbers = [[re.findall(r"\d+", side) for side in pair] for pair in made]
     assert len(made) > 20

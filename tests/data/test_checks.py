@@ -14,9 +14,8 @@ import spanish
 from small import text_in, write_pairs
 
 from mt_cli.config.schema import DataConfig
-from mt_cli.data.checks import _misaligned, log_problems
+from mt_cli.data.checks import _misaligned, check_corpus
 from mt_cli.data.corpora import Corpus
-from mt_cli.data.prepare import warn_of_leaks
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 Lines = list[str]
@@ -51,8 +50,7 @@ def told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Told:
     def check(src_lang: str = "de", **splits: Sides) -> str:
         caplog.clear()
         corpus, data = write(tmp_path, **splits), DataConfig(src_lang=src_lang, tgt_lang="en")
-        log_problems(corpus, data)
-        warn_of_leaks(corpus, data)
+        check_corpus(corpus, data)
         warnings = [each for each in caplog.records if each.levelno >= logging.WARNING]
         return "\n".join(each.message for each in warnings)
 
@@ -130,8 +128,12 @@ def test_sides_that_are_swapped_in_some_lines_are_told_with_one(told: Told) -> N
     assert int(found[2]) % 16 == 2
 
 
-def test_five_pairs_are_shown_with_their_lines(tmp_path: Path) -> None:
-    shown = log_problems(write(tmp_path, train=(DE, EN)), DataConfig())
+def test_five_pairs_are_shown_with_their_lines(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        check_corpus(write(tmp_path, train=(DE, EN)), DataConfig())
+    shown = caplog.text
     numbers = [int(number) - 1 for number in re.findall(r"line (\d+): ", shown)]
     assert len(numbers) == 5
     assert all(f"line {i + 1}: {DE[i][:30]}" in shown and EN[i][:30] in shown for i in numbers)

@@ -17,9 +17,9 @@ from mt_cli.config.schema import Config, DataConfig
 from mt_cli.data import fetch
 from mt_cli.data.corpora import corpus_hashes, find_corpus, monolingual_text, pinned_hashes
 from mt_cli.data.fetch import DOWNLOADS, PINS, Pin, download
-from mt_cli.data.prepare import prepare_corpus
+from mt_cli.data.prepare import Inputs, prepare_corpus
 from mt_cli.errors import ConfigError, DataError, ResourceError
-from mt_cli.text.normalize import gist
+from mt_cli.text.normalize import key_of
 
 CONTENT = b"zwei Hunde\n" * 1000
 PUBLISHED = {
@@ -103,12 +103,12 @@ def test_files_come_from_a_folder_and_are_kept_for_later(published: Path, tmp_pa
     )
     assert corpus_hashes(find_corpus(config.data, offline=True)) == known
     out = tmp_path / "out"
-    prepared = [prepare_corpus(config, out=out, sources=of) for of in ((), (published,), ())]
+    prepared = [prepare_corpus(Inputs(config, sources=of), out) for of in ((), (published,), ())]
     assert [is_new for _, is_new in prepared] == [True, False, False]
     for path in published.iterdir():  # plain files count as the same
         published.joinpath(path.stem).write_bytes(gzip.decompress(path.read_bytes()))
         path.unlink()
-    assert not prepare_corpus(config, out=out, sources=[published])[1]
+    assert not prepare_corpus(Inputs(config, sources=[published]), out)[1]
 
 
 def test_a_split_is_cut_so_that_it_shares_no_side_with_what_is_held_out(published: Path) -> None:
@@ -149,7 +149,7 @@ def test_the_pairs_of_tatoeba_share_no_side_with_its_test_set() -> None:
     assert set(everyday["train"].without) == {"tatoeba:val", "tatoeba:test_2020_tatoeba"}
     assert set(everyday["val"].without) == {"tatoeba:test_2020_tatoeba"}
     assert PINNED["manythings"].splits["train"].without == everyday["train"].without
-    assert gist("Ein  kind lacht!") == gist("Ein Kind lacht.")
+    assert key_of("Ein  kind lacht!") == key_of("Ein Kind lacht.")
 
 
 def test_a_pinned_text_stands_for_a_path_in_the_language_of_its_side(published: Path) -> None:

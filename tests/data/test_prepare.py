@@ -13,7 +13,7 @@ from small import BPE, UNIGRAM, WORDS, Pairs, config_of, write_pairs
 from mt_cli.config.schema import Config
 from mt_cli.data import prepare, scan
 from mt_cli.data.encode import encode_split
-from mt_cli.data.prepare import prepare_corpus
+from mt_cli.data.prepare import Inputs, prepare_corpus
 from mt_cli.data.prepared import CorpusReport, Prepared, open_prepared
 from mt_cli.errors import DataError, PreparedDataError, UsageError
 from mt_cli.machine.files import sha256_of_files
@@ -45,7 +45,7 @@ class Corpus:
         self, config: Config | None = None, *, force: bool = False, workers: int = 1
     ) -> tuple[CorpusReport, bool]:
         config = config or self.config()
-        return prepare_corpus(config, out=self.out, force=force, workers=workers)
+        return prepare_corpus(Inputs(config), self.out, force=force, workers=workers)
 
     @property
     def prepared(self) -> Prepared:

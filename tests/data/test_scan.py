@@ -8,7 +8,7 @@ import pytest
 from small import WORDS, Pairs, config_of
 
 from mt_cli.config.schema import FilterConfig
-from mt_cli.data.prepare import prepare_corpus
+from mt_cli.data.prepare import Inputs, prepare_corpus
 from mt_cli.data.prepared import Prepared, SplitReport, open_prepared
 from mt_cli.data.scan import drop_reason
 from mt_cli.text.tokenizers import TextOptions
@@ -37,7 +37,7 @@ def prepare(
 ) -> tuple[Prepared, dict[str, SplitReport]]:
     folder.mkdir(exist_ok=True)
     config = config_of(folder, {"train": train, "val": val}, tokenizer=tokenizer, filter=kept)
-    report, _ = prepare_corpus(config, out=folder / "out")
+    report, _ = prepare_corpus(Inputs(config), folder / "out")
     return open_prepared(folder / "out"), report.splits
 
 

@@ -17,7 +17,7 @@ from mt_cli.config.schema import Config
 from mt_cli.data import shards
 from mt_cli.data.batching import plan_epoch
 from mt_cli.data.encoded import Sentences
-from mt_cli.data.prepare import prepare_corpus
+from mt_cli.data.prepare import Inputs, prepare_corpus
 from mt_cli.data.prepared import CorpusReport, Prepared, open_prepared
 from mt_cli.data.shards import Shard, appended_shard, first_tokenizers, join_shards
 from mt_cli.errors import DataError, UsageError
@@ -46,7 +46,7 @@ def files_config(folder: Path, files: list[Pairs], **data: object) -> Config:
 
 def prepare(config: Config, out: Path, shard: Shard) -> CorpusReport:
     given = first_tokenizers(config, out, shard)
-    report, _ = prepare_corpus(config, out=out / shard.name, given=given, shard=shard)
+    report, _ = prepare_corpus(Inputs(config, given, shard), out / shard.name)
     return report
 
 
@@ -74,7 +74,7 @@ def test_joined_they_are_the_corpus_in_its_order(tmp_path: Path, num_files: int,
     parts = [PAIRS[begin:end] for begin, end in pairwise(sizes)]
     more = {**write_pairs(tmp_path, "more", PAIRS[3:10]), "share": 0.5}
     config = files_config(tmp_path, parts, more={"extra": more})
-    prepare_corpus(config, out=tmp_path / "whole")
+    prepare_corpus(Inputs(config), tmp_path / "whole")
     whole = open_prepared(tmp_path / "whole")
     joined = prepare_all(config, tmp_path / "out", of)
     for side in ("src", "tgt"):
@@ -112,13 +112,13 @@ def test_a_shard_that_is_there_is_not_prepared_again(tmp_path: Path) -> None:
     out = tmp_path / "out"
     prepare(config, out, Shard(1, 2))
     with pytest.raises(UsageError, match="holds shards"):
-        prepare_corpus(config, out=out)
+        prepare_corpus(Inputs(config), out)
     prepare_all(config, out, 2)
-    first = prepare_corpus(config, out=out / "shard-1-of-2", shard=Shard(1, 2))
+    first = prepare_corpus(Inputs(config, shard=Shard(1, 2)), out / "shard-1-of-2")
     given = first_tokenizers(config, out, Shard(2, 2))
-    second = prepare_corpus(config, out=out / "shard-2-of-2", given=given, shard=Shard(2, 2))
+    second = prepare_corpus(Inputs(config, given, Shard(2, 2)), out / "shard-2-of-2")
     assert (first[1], second[1], join_shards(config, out)[1]) == (False, False, False)
-    assert prepare_corpus(config, out=out)[1] is False  # joined, it is ready
+    assert prepare_corpus(Inputs(config), out)[1] is False  # joined, it is ready
 
 
 def append(config: Config, out: Path) -> Prepared:
@@ -186,7 +186,7 @@ def change_config(config: Config, out: Path) -> Config:
     data = config.data.model_copy(update={"max_len": 77})
     changed = config.model_copy(update={"data": data})
     given = first_tokenizers(config, out, Shard(4, 4))
-    prepare_corpus(changed, out=out / "shard-4-of-4", given=given, shard=Shard(4, 4))
+    prepare_corpus(Inputs(changed, given, Shard(4, 4)), out / "shard-4-of-4")
     return config
 
 
@@ -256,7 +256,7 @@ def test_what_is_not_one_corpus_is_not_joined(
 def test_an_odd_file_is_a_shard_like_any_other(tmp_path: Path) -> None:
     files = [PAIRS[:6], [], [("Gleich.", "Gleich.")] * 3, PAIRS[6:12]]
     config = files_config(tmp_path, files, filter={"copies": True})
-    prepare_corpus(config, out=tmp_path / "whole")
+    prepare_corpus(Inputs(config), tmp_path / "whole")
     joined = prepare_all(config, tmp_path / "out", 4)
     whole = open_prepared(tmp_path / "whole")
     assert lists(joined.split("train").tgt) == lists(whole.split("train").tgt)
@@ -284,7 +284,7 @@ def test_a_corpus_of_which_nothing_is_left_is_not_joined(tmp_path: Path) -> None
 
 def test_joining_replaces_what_was_prepared_at_once_and_a_damaged_manifest(tmp_path: Path) -> None:
     config = config_of(tmp_path, {"train": PAIRS, "val": HELD_OUT})
-    prepare_corpus(config, out=tmp_path / "out")
+    prepare_corpus(Inputs(config), tmp_path / "out")
     joined = prepare_all(config, tmp_path / "out", 2)
     assert [path.name for path in joined.folder.glob("train.*")] == []
     (tmp_path / "out" / "manifest.json").write_text("{")

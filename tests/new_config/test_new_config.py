@@ -12,7 +12,7 @@ from workspace import SAMPLE
 
 from mt_cli.config.load import load_config, parse_config
 from mt_cli.config.schema import Config, FilesConfig
-from mt_cli.data.prepare import prepare_corpus
+from mt_cli.data.prepare import Inputs, prepare_corpus
 from mt_cli.data.prepared import open_prepared
 from mt_cli.data.size import CorpusSize, TokenCount, measure
 from mt_cli.model.model import build_model
@@ -40,7 +40,7 @@ def test_updates_are_announced_as_training_will_make_them(
     files = {"train": FilesConfig(src=paths[:1], tgt=paths[1:])}
     text, _ = new_config(files, output=Path("a.toml"))
     config = load_config(Path("a.toml"))
-    prepare_corpus(config, out=Path("out"))
+    prepare_corpus(Inputs(config), Path("out"))
     announced = re.search(r"training: about ([\d,]+) updates", caplog.text)
     assert announced is not None
     assert f"{announced[1]} updates" in text
