@@ -87,7 +87,7 @@ def new(
 
     splits = _splits(paired or [], train, val, test, columns)
     if not splits and (columns or src_lang or tgt_lang):
-        raise UsageError("--columns, --src-lang and --tgt-lang describe files; name some")
+        raise UsageError("--columns, --src-lang and --tgt-lang need files to describe; add --train")
     if file is None and TRAIN in splits and splits.keys() != {TRAIN, VAL, TEST}:
         file = named_as(splits[TRAIN])
     text, cut_off = new_config(

@@ -138,13 +138,13 @@ def runs(
     if unfinished:
         lines += ["", *map(_progress, unfinished)]
     if any(run.differs for run in summaries):
-        lines += ["", "in the config, other than in most:"]
+        lines += ["", "config values that differ from most runs:"]
     for run in summaries:
         for key, value in run.differs.items():
             shown = "not set" if value is None else json.dumps(value, ensure_ascii=False)
             lines.append(f"  {run.folder.name}  {key} = {shown}")
     if any(run.evaluation for run in summaries):
-        lines += ["", "test BLEU and chrF2 are the best of what was evaluated:"]
+        lines += ["", "test BLEU and chrF2 are each run's best evaluation:"]
         lines += [f"  {run.folder.name}  {run.evaluation}" for run in summaries if run.evaluation]
     lines += [f"\n{mark}: {meaning}" for mark, meaning in table.marks.items()]
     signatures = dict.fromkeys(chain.from_iterable(run.signatures for run in summaries))
@@ -183,7 +183,7 @@ def _runs_table(groups: "Sequence[Sequence[RunSummary]]") -> Table:
 
 
 def _score(values: Sequence[float | None], *, digits: int = 2) -> Score | None:
-    """The score of those `values` that there are."""
+    """The score of the `values` that are known."""
     present = [value for value in values if value is not None]
     return Score.of(present, digits=digits) if present else None
 

@@ -96,7 +96,7 @@ class Sheet:
     def rows(
         self, translations: Sequence[Sequence[Translation]], further_cells: Sequence[Sequence[str]]
     ) -> str:
-        """The rows of the next lines, which have further cells; the head comes first."""
+        """The rows of the next lines, with the source table's other cells; the header first."""
         for of_line, cells in zip(translations, further_cells, strict=True):
             self._num_lines += 1
             for translation in of_line:

@@ -38,7 +38,7 @@ class Score:
 
     @staticmethod
     def of(values: Sequence[float], *, is_marked: bool = False, digits: int = 2) -> "Score":
-        """The mean of `values`; of several, with their standard deviation."""
+        """The mean of `values`, with their standard deviation if there are several."""
         deviation = stdev(values) if len(values) > 1 else None
         return Score(mean(values), deviation, is_marked=is_marked, digits=digits)
 

@@ -171,7 +171,7 @@ def translate(
                     )
                 lines_out.write(text.encode())
                 yield from (of_line[0] for of_line in translations)
-            if sheet is not None:  # of an empty input, the head
+            if sheet is not None:  # for an empty input, write the header
                 lines_out.write(sheet.rows([], []).encode())
 
         if is_typed:  # warn after each line

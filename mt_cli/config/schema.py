@@ -23,7 +23,7 @@ from mt_cli.config.pinned_corpora import as_corpora, parallel_splits, pinned_pro
 
 TRAIN = "train"
 VAL = "val"
-"""The splits that every corpus has."""
+"""The two splits that every corpus has."""
 TEST = "test"
 Side = Literal["src", "tgt"]
 SIDES: tuple[Side, Side] = ("src", "tgt")
@@ -289,7 +289,7 @@ class DataConfig(Section):
     own. A list such as `["multi30k", "tatoeba"]` joins splits of the same name.
     """
     splits: Splits = (TRAIN, VAL, TEST)
-    """Splits to prepare: `train` and `val` are needed, the others are test sets."""
+    """Splits to prepare: `train` and `val` are required, the others are test sets."""
     files: dict[SplitName, FilesConfig] = Field(default_factory=dict)
     """For `corpus = "files"`: `[data.files.<split>]` tables with `src` and `tgt` paths."""
     more: dict[SplitName, MorePairsConfig] = Field(default_factory=dict)

@@ -173,7 +173,7 @@ def _describe(metric: Metric, result: MetricScore) -> Score:
 NORMAL_TOKENIZED = 0.1
 """Share of lines that may look tokenized without a warning."""
 NORMAL_LOOPS = 0.02
-"""Normal share of translations that repeat themselves."""
+"""Share of translations that may repeat themselves without a warning."""
 
 
 def symptoms(hyps: Sequence[str], refs: Sequence[str]) -> list[str]:

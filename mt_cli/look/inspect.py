@@ -240,10 +240,10 @@ def summarize_runs(folder: Path, *, sort: str = "name") -> list[RunSummary]:
             summaries.append(_summary(run))
             configs.append(run.config)
         except (MtCliError, OSError) as error:
-            log.warning("left out: %s", error)
+            log.warning("skipped: %s", error)
     if not summaries:
-        what = "no run in it" if folder.exists() else "no such folder"
-        raise UsageError(f"{folder}: {what}; mt-cli train CONFIG makes a run in runs/")
+        what = "has no runs" if folder.exists() else "no such folder"
+        raise UsageError(f"{folder}: {what}; mt-cli train CONFIG creates a run in runs/")
     for summary, differs in zip(summaries, _uncommon_values(configs), strict=True):
         summary.differs.update(differs)
     if sort == "name":

@@ -164,12 +164,10 @@ def run_with_tokenizer(config: Config) -> Run | None:
     keys = TOKENIZER_KEYS if is_joint else TOKENIZER_KEYS + LANGUAGE_KEYS
     changed = differences(config, run.config)
     for key in LANGUAGE_KEYS:
-        if (
-            len({base_language(str(lang)) for lang in changed.get(key, ())}) == 1
-        ):  # only regions differ
+        if len({base_language(str(lang)) for lang in changed.get(key, ())}) == 1:  # regions
             del changed[key]
     different = [
-        f"{key} is {json.dumps(wanted)}, there {json.dumps(there)}"
+        f"{key} is {json.dumps(there)}, not {json.dumps(wanted)}"
         for key, (wanted, there) in changed.items()
         if key in keys
     ]

@@ -51,9 +51,9 @@ LOG = "train.log"
 TrainingState = Literal[
     "running", "finished", "early_stop", "time_limit", "stopped", "diverged", "failed"
 ]
-"""Where a training stands, or how it ended, as in status.json."""
+"""The state of a training in status.json."""
 FINISHED: tuple[TrainingState, ...] = ("finished", "early_stop")
-"""States of a training that came to its end."""
+"""States of a finished training."""
 METRICS = "metrics.jsonl"
 STATUS = "status.json"
 ENVIRONMENT = "env.json"
@@ -266,8 +266,8 @@ class Run:
                 f"{self.folder / 'best.txt'}: names {target!r}, which does not exist; {remedy}"
             )
         existing = [pointer for pointer in POINTERS if self.pointer(pointer) in names] + names
-        hint = f"it has {', '.join(existing)}" if existing else "training saved none yet"
-        hint += "; best comes with the first validation" if existing and name == "best" else ""
+        hint = f"it has {', '.join(existing)}" if existing else "training has not saved one yet"
+        hint += "; the first validation writes best" if existing and name == "best" else ""
         raise UsageError(f"{self.folder}: no checkpoint '{name}'; {hint}")
 
     def pointer(self, name: str) -> str | None:

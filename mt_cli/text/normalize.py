@@ -39,7 +39,7 @@ def decode_line(raw: bytes) -> str:
 
 
 def is_valid_utf8(raw: bytes) -> bool:
-    """Whether `decode_line` loses nothing of `raw`."""
+    """Whether `raw` is valid UTF-8, so that `decode_line` loses nothing."""
     try:
         raw.decode()
     except UnicodeDecodeError:
@@ -90,7 +90,7 @@ LOOP = re.compile(r"([^\W\d])\1{3}|(.{2,40}?)\2{2}")
 
 
 def has_loop(text: str) -> bool:
-    """Whether letters or words are repeated again and again, as only a model does."""
+    """Whether letters or words repeat again and again, as only models write."""
     return any(any(map(str.isalpha, found[0])) for found in LOOP.finditer(text))
 
 

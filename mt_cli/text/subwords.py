@@ -29,10 +29,10 @@ ESCAPED_SPACE_MARK = ESCAPE + "\ue001"
 MAX_TEXT = 1000
 """Maximum characters of a text to learn from; SentencePiece silently skips over 4,192 bytes."""
 COVERAGE = 0.99999
-"""Share of the text's characters that become pieces; the rarest, often noise, become bytes."""
+"""Share of the characters that become pieces; the rarest ones, often noise, become bytes."""
 CACHED_WORDS = 1 << 17
 CACHED_LENGTH = 30
-"""Characters. Longer words seldom come again, least of all lines of a script without spaces."""
+"""Maximum characters of a cached word: longer ones, such as lines without spaces, rarely recur."""
 UNESCAPED = {ESCAPE * 2: ESCAPE, ESCAPED_SPACE_MARK: SPACE_MARK}
 _ESCAPED = re.compile("|".join(UNESCAPED))
 
@@ -48,7 +48,7 @@ class SubwordTokenizer:
         """
         self._model = model
         self._kind: SubwordKind = kind
-        if not model:  # SentencePiece would expect a model to be loaded later
+        if not model:  # SentencePiece accepts this and expects a model later
             raise DataError("the SentencePiece model is empty")
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -65,11 +65,11 @@ class SubwordTokenizer:
         self.vocab_size = int(p.vocab_size())
         """Number of pieces, bytes and special symbols."""
         self.unknown_ids = [UNK_ID, *filter(p.is_byte, range(self.vocab_size))]
-        """Ids that spell what no piece has."""
+        """Ids for text that no piece covers: bytes and `<unk>`."""
         self._ids_of_words: dict[str, tuple[int, ...]] = {}
 
     def __reduce__(self) -> tuple[type["SubwordTokenizer"], tuple[bytes, SubwordKind]]:
-        """Pickle the serialized model, because the library's own object may not be pickled."""
+        """Pickle the serialized model, because the library's object cannot be pickled."""
         return SubwordTokenizer, (self._model, self._kind)
 
     def to_bytes(self) -> bytes:
@@ -77,7 +77,7 @@ class SubwordTokenizer:
         return self._model
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each normalized text; never those of special symbols."""
+        """Encode normalized texts; the ids never include special symbols."""
         if self._kind == "bpe":
             return [self._encode_words(_escape(text).split(" ")) for text in texts]
         # A unigram model sums floats along the whole text, so that a word's ids may depend on it.
@@ -87,7 +87,7 @@ class SubwordTokenizer:
         return self._processor.encode(escaped, num_threads=1)
 
     def _encode_words(self, words: Sequence[str]) -> list[int]:
-        """Ids of escaped `words`, each of which is encoded once: no pair merges across a space."""
+        """Ids of escaped `words`; each word is encoded once, since BPE never merges across spaces."""
         if len(self._ids_of_words) > CACHED_WORDS:
             self._ids_of_words = {}
         cache = self._ids_of_words

@@ -146,9 +146,9 @@ def _file_names(kind: TokenizerKind, *, joint: bool) -> tuple[str, str]:
 
 
 class Sample(Generic[Item]):
-    """A uniform random sample of a stream, the same each time (Vitter 1985, algorithm R).
+    """A reproducible uniform random sample of a stream (Vitter 1985, algorithm R).
 
-    With at most `size` items, it returns all of them, in order.
+    A stream of at most `size` items is kept as a whole, in order.
     """
 
     def __init__(self, size: int) -> None:
@@ -158,7 +158,7 @@ class Sample(Generic[Item]):
         self._rng = random.Random(0)
 
     def extend(self, items: Iterable[Item]) -> None:
-        """Let each of the next `items` of the stream take its chance."""
+        """Sample from the next `items` of the stream."""
         for item in items:
             self._num_seen += 1
             if self._num_seen <= self._size:

@@ -166,7 +166,7 @@ class Monitor:
             self._bar.close()
 
     def log_end(self, ended: TrainingState) -> None:
-        """Say how good the best checkpoint is, and what has gone wrong."""
+        """Log the best checkpoint's scores, and warn about problems."""
         path = self._run.metrics_path
         is_smoke_run = self._run.config.training.max_steps is not None
         if self._last is not None:
@@ -197,7 +197,7 @@ class Monitor:
     def write_status(
         self, state: TrainingState, checkpoint: CheckpointState, *, reason: str = ""
     ) -> None:
-        """Write status.json: where training stands; `train --json` prints the same in the end.
+        """Write the state of training to status.json, which `train --json` also prints at the end.
 
         `reason` says why training ended early.
         """

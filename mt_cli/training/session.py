@@ -106,7 +106,7 @@ class Session:
     # The loop
 
     def loop(self, signals: StopSignals) -> TrainingState | Literal[""]:
-        """Train until the end; returns how it ended, which only the first process knows."""
+        """Train to the end; returns how it ended, which only the first process knows."""
         ended: TrainingState | Literal[""] | None
         ended = self._world.ask_first(self._before_first_update)
         if ended is not None:
@@ -121,7 +121,7 @@ class Session:
         return "finished"
 
     def _before_first_update(self) -> TrainingState | None:
-        """Validate what another run has given this one; returns why training ends, if it does."""
+        """Validate weights from another run; returns why training ends, if it does."""
         if self._run.manifest.init_from is not None and self._state.best_step is None:
             self._validate()
             self._save()
@@ -129,7 +129,7 @@ class Session:
         return "early_stop" if self._is_out_of_patience() else None
 
     def _after_update(self, report: StepReport, signals: StopSignals) -> TrainingState | None:
-        """Log, validate, save or stop, as is due; returns why training ends, if it does."""
+        """Log, validate, save or stop if due; returns why training ends, if it does."""
         is_last = report.step == self._trainer.total_steps
         self._monitor.on_update(report)
         if is_last or report.step % self._run.config.training.log_every == 0:

@@ -42,7 +42,7 @@ REPORT = "report.json"
 UNFINISHED = "unfinished.txt"
 """The translations so far; the last line may be cut off."""
 LINES_TOGETHER = 10_000
-"""Lines that are translated together, and so the most that a kill loses."""
+"""Lines translated before the next write: a kill loses at most these."""
 
 BY: dict[TranslateBy, dict[str, object]] = {
     "greedy": {"beam_size": 1, "temperature": 0.0},
@@ -77,7 +77,7 @@ def make_pairs(config: Config, *, sources: Sequence[Path] = (), offline: bool = 
 
 
 def _held_out(data: DataConfig, side: Side, *, sources: Sequence[Path], offline: bool) -> set[str]:
-    """The keys of all lines on `side` of val and the tests."""
+    """The keys of all lines on one side of val and the test splits."""
     corpus = find_corpus(data, sources=sources, offline=offline)
     keys: set[str] = set()
     for name, split in corpus.items():
@@ -150,7 +150,7 @@ def _make(
 
 
 def loops(made: str, given: str) -> bool:
-    """Whether a translation repeats words or letters endlessly, and its source does not."""
+    """Whether a translation repeats words or letters endlessly and its source does not."""
     return has_loop(made) and not has_loop(given)
 
 

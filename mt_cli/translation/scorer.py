@@ -83,7 +83,7 @@ class Reranker:
         return candidate.log_prob + reverse_weight * reverse_log_prob + token_reward * num_tokens
 
     def ordered(self, translations: Sequence[Sequence[Translation]]) -> list[list[Translation]]:
-        """The `translations` of each line, the best first, with their weighted scores.
+        """Rerank the `translations` of each line, the best first, with their weighted scores.
 
         Translations that miss more glossary terms than the search's best one come last. If all are
         impossible, for example because the line is too long for the reverse model, their order
@@ -102,13 +102,13 @@ class Reranker:
         for of_line in translations:
             totals: dict[str, float] = {}
             for translation in of_line:
-                if translation.text not in totals:  # the best of those that read the same
+                if translation.text not in totals:  # of equal texts, the first is the best
                     totals[translation.text] = self.score(translation, next(reverse).log_prob)
             scored = [replace(hyp, score=totals[hyp.text]) for hyp in of_line]
             if max(totals.values()) == -math.inf:
                 scored = list(of_line)
             most_missing = len(of_line[0].missing_terms)
-            # Sorting keeps equals as they are: the search's own order.
+            # The sort is stable, so ties keep the search's order.
             scored.sort(key=lambda hyp: (len(hyp.missing_terms) > most_missing, -hyp.score))
             ordered.append(scored)
         return ordered

@@ -275,7 +275,7 @@ def put_back(translation: str, segments: Sequence[Segment], places: Sequence[int
         done = place
         marks = text[len(text.rstrip(MARKS)) :] if segment.has_mark else ""
         text = text.removesuffix(marks)
-        if segment.joins_left and segment.text[0] in MARKS:  # "…" stands for the model's full stop
+        if segment.joins_left and segment.text[0] in MARKS:  # "…" replaces the model's full stop
             text = text.removesuffix(".")
         text += ("" if joins or segment.joins_left else " ") + segment.text + marks
         joins = segment.joins_right

@@ -112,12 +112,12 @@ class TermPlacer:
         return [draft for draft in with_terms if draft.missing]
 
     def _cut(self, draft: Draft, weights: CrossAttention) -> None:
-        """Let `draft` begin with what it has up to the first missing term, and with that."""
+        """Set the prefix of `draft`: its ids up to the first missing term, and that term."""
         places = []
         for term in draft.missing:
             begin, replaced = self._find_place(term, draft, weights)
             (text,) = self._tokenizers.tgt.decode([replaced])
-            # Of a term that the line has twice, one may stand there already.
+            # If the line has the term twice, one of them may already be there.
             places.append((term.count_in(text) > 0, begin, replaced, term))
         _, begin, draft.replaced, term = min(places, key=lambda place: place[:2])
         draft.terms.remove(term)
