@@ -1,4 +1,4 @@
-"""`config new`: a config that suits a corpus."""
+"""`config new`: write a config that suits a corpus."""
 
 import logging
 import math
@@ -51,24 +51,24 @@ from mt_cli.text.normalize import decode_line, normalize
 log = logging.getLogger(__name__)
 
 LANGUAGE_LINES = 1000
-"""Lines of a side that tell its language."""
+"""Number of lines of a side for detecting its language."""
 
 
 BYTES_PER_TOKEN = 3
-"""About, before a vocabulary is learned. Chinese and Japanese letters have three bytes each."""
+"""A rough estimate before a vocabulary is learned; CJK characters have three bytes each."""
 SPECIAL_ENTRIES = 260
-"""Bytes and special symbols, which every subword vocabulary has."""
+"""Bytes and special symbols in every subword vocabulary."""
 MIN_MERGES = 100
 MIN_TOKENS_PER_BATCH = 256
 MIN_UPDATES_PER_EPOCH = 8
-"""Of a small corpus, so that its epochs differ."""
+"""Minimum for small corpora, so that epochs differ."""
 NUM_VALIDATIONS = 20
-"""In a training: enough to see how it goes, and few enough to cost little."""
+"""Validations per training: enough to see the progress, few enough to cost little."""
 FINE_TUNING = 0.25
-"""Share of the updates, and of the learning rate, that a trained model gets on further data."""
+"""Factor for the updates and the learning rate when fine-tuning a trained model."""
 
 Tables = dict[str, dict[str, object]]
-"""Keys and values by section."""
+"""Keys and values, by section."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,11 @@ class Recipe:
     tokens_per_batch: int
     peak_lr: float
     num_updates: int
-    """Updates after which such a model has mostly learnt what there is."""
+    """Updates after which such a model hardly improves."""
 
 
-# Few pairs want few subwords (Sennrich and Zhang 2019), each of which must occur often enough to be
-# learnt, and much dropout (measured: docs/lab/training.md).
+# Small corpora need small vocabularies (Sennrich and Zhang 2019), so that each subword occurs often
+# enough to be learned, and high dropout (measured: docs/lab/training.md).
 RECIPES = (
     Recipe(60_000, 800, 128, 4, 2, 2, 512, 0.3, 1024, 3e-3, 1_500),
     Recipe(400_000, 1_000, 128, 4, 2, 2, 512, 0.3, 2048, 3e-3, 2_700),
@@ -101,19 +101,19 @@ RECIPES = (
 
 
 def recipe_for(size: CorpusSize) -> Recipe:
-    """The recipe for a corpus of a size."""
+    """The recipe for a corpus of this size."""
     num_tokens = size.num_bytes // BYTES_PER_TOKEN
     return next(recipe for recipe in RECIPES if num_tokens <= recipe.max_tokens)
 
 
 def model_tables(size: CorpusSize, recipe: Recipe, parent: Config | None = None) -> Tables:
-    """Keys of [tokenizer] and [model] for a new model, or those that a `parent`'s weights fix."""
+    """Keys of [tokenizer] and [model] for a new model, or those of the `parent` run."""
     if parent is not None:
         return {
             "tokenizer": parent.tokenizer.model_dump(mode="json", exclude_none=True),
             "model": parent.model.model_dump(mode="json", exclude_none=True),
         }
-    # No more entries than the corpus has words, and enough to spell them.
+    # At most as many entries as the corpus has words, and enough to spell them.
     spelling = SPECIAL_ENTRIES + size.num_letters
     vocab_size = max(spelling + MIN_MERGES, min(recipe.vocab_size, spelling + size.num_words))
     model = {key: value for key, value in asdict(recipe).items() if key in ModelConfig.model_fields}
@@ -123,13 +123,13 @@ def model_tables(size: CorpusSize, recipe: Recipe, parent: Config | None = None)
 def training_table(
     recipe: Recipe, count: TokenCount, parent: Config | None = None
 ) -> dict[str, object]:
-    """Keys of [training] for pairs with so many tokens, or to go on from `parent`'s weights."""
+    """Keys of [training] for this many tokens, or for fine-tuning the `parent` run."""
     num_updates = recipe.num_updates
     peak_lr = recipe.peak_lr
     if parent is not None:
         num_updates = round(num_updates * FINE_TUNING)
         peak_lr = parent.training.peak_lr * FINE_TUNING
-    # A multiple of 64 that makes enough batches of a small corpus.
+    # A multiple of 64 that gives enough batches per epoch in a small corpus.
     tokens_per_batch = count.num_tokens // 2 // MIN_UPDATES_PER_EPOCH // 64 * 64
     tokens_per_batch = max(MIN_TOKENS_PER_BATCH, min(recipe.tokens_per_batch, tokens_per_batch))
     per_epoch = count.updates(tokens_per_batch)
@@ -153,15 +153,15 @@ def new_config(
     output: Path | None = None,
     overwrite: bool = False,
 ) -> tuple[str, dict[str, int]]:
-    """Write a config for the parallel `files` by split, or for the bundled sample without any.
+    """Write a config for the parallel `files`, by split, or without files for the bundled sample.
 
-    Returns its text, and how many pairs each split has that was cut off the corpus: if `val` or
-    `test` is missing, it is cut off the training pairs, into a folder beside `output`. With a
-    `parent` run, the config continues from that run's weights, with its tokenizer.
+    Missing `val` and `test` splits are split off the training pairs, into a folder next to
+    `output`. Returns the config's text, and the number of pairs per new split. With a `parent` run,
+    the config continues from that run's weights, with its tokenizer.
 
     Raises:
-        UsageError: a place is taken, a name is not UTF-8, or a flag is missing.
-        DataError: the files are missing, do not align, or hold too few pairs.
+        UsageError: a file already exists, a name is not UTF-8, or a flag is missing.
+        DataError: the files are missing, do not align, or have too few pairs.
     """
     if output is not None:
         _check_output(output, overwrite=overwrite)
@@ -199,17 +199,19 @@ def new_config(
 
 
 def named_as(train: FilesConfig) -> Path:
-    """A config in the current folder, named as the first file of the training pairs."""
+    """A config in the current folder, named after the first file of the training pairs."""
     return Path(without_packing(train.src[0]).name).with_suffix(".toml")
 
 
 def _check_output(output: Path, *, overwrite: bool) -> None:
     if not is_utf8(output):
-        raise UsageError(f"{output}: its name is not UTF-8; rename it")
+        raise UsageError(f"{output}: the file's name is not UTF-8; rename it")
     if output.is_dir():
-        raise UsageError(f"{output} is a folder; name a file, such as {output / 'mine.toml'}")
+        raise UsageError(f"{output} is a folder; use a file, such as {output / 'mine.toml'}")
     if output.exists() and not overwrite:
-        raise UsageError(f"{output} exists; --overwrite replaces it, --output names another")
+        raise UsageError(
+            f"{output} already exists; --overwrite replaces it, --output FILE writes another"
+        )
 
 
 def _sized(
@@ -234,7 +236,7 @@ def _sized(
         tables["training"]["init_from"] = str(parent)
         tables["data"] |= {"lowercase": trained.data.lowercase, "max_len": trained.data.max_len}
     config = parse_config(tables, origin="config new")
-    with_tokenizer = run_with_tokenizer(config)  # raises if a parent's does not suit
+    with_tokenizer = run_with_tokenizer(config)  # raises if a parent's tokenizer does not fit
     tokenizers = None if with_tokenizer is None else with_tokenizer.tokenizers
     count = count_tokens(config, size, tokenizers)
     tables["training"] |= training_table(recipe, count, trained)
@@ -242,7 +244,7 @@ def _sized(
 
 
 def _data_config(files: Mapping[str, FilesConfig], languages: tuple[str, str]) -> DataConfig:
-    """[data] for `files`; the training pairs stand for `val` until it is cut off them."""
+    """[data] for `files`; a missing `val` is the training pairs until it is split off."""
     named = {TRAIN: files[TRAIN], VAL: files[TRAIN], **files}
     src_lang, tgt_lang = languages
     data = {
@@ -256,10 +258,10 @@ def _data_config(files: Mapping[str, FilesConfig], languages: tuple[str, str]) -
 
 
 def _languages(train: FilesConfig, src_lang: str | None, tgt_lang: str | None) -> tuple[str, str]:
-    """The languages given, or in the names of files or columns, or that the text looks like.
+    """The given languages, or those in the names of files or columns, or detected from the text.
 
     Raises:
-        UsageError: one is neither given nor named, and cannot be told.
+        UsageError: a language is neither given nor named, and cannot be detected.
     """
     named = {
         "src": src_lang or _language_of(train.src[0], train.src_column, place=0),
@@ -278,15 +280,15 @@ def _languages(train: FilesConfig, src_lang: str | None, tgt_lang: str | None) -
         flags = {"src": "--src-lang de", "tgt": "--tgt-lang en"}
         advice = " ".join(flags[side] for side in unnamed)
         raise UsageError(
-            f"{train.src[0]}: its languages are neither in its name nor clear; add {advice}"
+            f"{train.src[0]}: cannot tell the languages from file names or text; add {advice}"
         )
     if unnamed:
-        log.info("the languages look like %s and %s; --src-lang and --tgt-lang set them", src, tgt)
+        log.info("detected %s and %s; if wrong, set --src-lang and --tgt-lang", src, tgt)
     return src, tgt
 
 
 def _by_language(files: FilesConfig, languages: tuple[str, str]) -> FilesConfig:
-    """`files`, of which a translation memory is read by its languages, whichever comes first."""
+    """`files`, where a translation memory gets its languages as columns, in either order."""
     if named_kind(files.src[0]) != "tmx" or files.src_column is not None:
         return files
     src_lang, tgt_lang = languages
@@ -294,9 +296,9 @@ def _by_language(files: FilesConfig, languages: tuple[str, str]) -> FilesConfig:
 
 
 def _language_of(path: Path, column: Column | None, *, place: int) -> str | None:
-    """The language in a column's name, as `translation.es`, or in a file's, as `train.es.gz`.
+    """The language in the name of a column (`translation.es`) or of a file (`train.es.gz`).
 
-    Of a translation memory, it is the language of its first unit in this `place`.
+    For a translation memory, it is the language at index `place` in its first unit.
     """
     if column is None and named_kind(path) == "tmx":
         return next(iter(tmx_languages(path)[place:]), None)
@@ -311,11 +313,11 @@ def _cut_off(
     output: Path | None,
     overwrite: bool,
 ) -> tuple[dict[str, FilesConfig], dict[str, int]]:
-    """The files of the splits that the training pairs are cut into, and how many pairs each has."""
+    """Split `missing` off the training pairs; returns the files and sizes of all new splits."""
     if output is None:
         flags = " and ".join(f"--{name} SRC TGT" for name in missing)
         raise UsageError(
-            f"{' and '.join(missing)} will be cut off: say where with --output, or give {flags}"
+            f"{' and '.join(missing)} must be split off: say where with --output, or give {flags}"
         )
     folder = output.with_name(f"{output.stem}-corpus")
     src, tgt = languages
@@ -326,10 +328,10 @@ def _cut_off(
         folder,
         is_wanted=overwrite,
         is_own=_was_cut_off,
-        kind="a folder of splits that were cut off",
-        ways_out="--overwrite replaces it, --output names another place",
+        kind="a folder of splits made by config new",
+        ways_out="--overwrite replaces it, --output FILE writes elsewhere",
     )
-    check_outside(folder, files_of(corpus).values(), way_out="name another place with --output")
+    check_outside(folder, files_of(corpus).values(), way_out="choose another place with --output")
     with locked(folder), built_beside(folder) as partial:
         paths = {}
         for split, (src_name, tgt_name) in names.items():
@@ -339,7 +341,7 @@ def _cut_off(
     log.info("%s  %s", folder, "  ".join(f"{name} {n:,} pairs" for name, n in sizes.items()))
     for reason in (REPEATED, EMPTY):
         if counts[reason]:
-            log.info("%d pairs left out, %s", counts[reason], reason)
+            log.info("skipped %d pairs %s", counts[reason], reason)
     cut_files = {}
     for split, (src_name, tgt_name) in names.items():
         cut_files[split] = FilesConfig(src=(folder / src_name,), tgt=(folder / tgt_name,))
@@ -347,7 +349,7 @@ def _cut_off(
 
 
 def _was_cut_off(folder: Path) -> bool:
-    """Whether `folder` has two files of splits or more, whichever those were, and nothing else."""
+    """Whether `folder` has only files of splits, with both sides of `train`."""
     if not folder.is_dir():
         return False
     stems = [path.stem for path in folder.iterdir()]
@@ -372,7 +374,7 @@ def _header(
     ]
     if cut_sizes:
         splits = ", ".join(f"{name} {size:,}" for name, size in cut_sizes.items())
-        lines.append(f"The splits were cut off one corpus: {splits} pairs.")
+        lines.append(f"The splits come from one corpus: {splits} pairs.")
     lines.append("docs/config.md explains every key. To use it:")
     for command in ("prepare", "train"):
         lines.append(f"  {command_line(command, place)}")

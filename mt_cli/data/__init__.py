@@ -1,1 +1,1 @@
-"""From a corpus to batches of ids."""
+"""Data: from a corpus to batches of ids."""

@@ -1,9 +1,9 @@
-"""Batches: which pairs go together, in which order and shape, and as which padded tensors.
+"""Batching: group pairs by length, order the batches, and collate them into padded tensors.
 
-Batches come in few shapes, because kernels are built per shape: on a CPU, oneDNN builds one for
-each shape of a bf16 product and keeps a thousand of them, at about a megabyte each. CUDA graphs
-need few shapes too. Letters: B batch, S source length, T target length, M real target tokens, N
-pairs.
+There are only a few batch shapes, because kernels are built per shape: on a CPU, oneDNN builds one
+for each shape of a bf16 product and caches a thousand of them, at about a megabyte each. CUDA
+graphs need few shapes, too. Letters: B batch, S source length, T target length, M real target
+tokens, N pairs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,32 +23,32 @@ POOL_BATCHES = 100
 random.
 """
 MAX_BLOCKS = 1 << 22
-"""Blocks of neighbouring pairs that are shuffled: 24 bytes each, for a moment."""
+"""Maximum number of blocks of neighbouring pairs to shuffle; takes 24 bytes each for a moment."""
 POOL_BLOCKS = 64
-"""Blocks of which a pool has pairs, at least."""
+"""Minimum number of blocks in a pool."""
 
 
 @dataclass(frozen=True)
 class BatchShape:
-    """The size of a batch, padding included."""
+    """The size of a batch, including padding."""
 
     rows: int
     """B: pairs, plus empty rows that fill the batch."""
     src_width: int
-    """S: source tokens, `</s>` included."""
+    """S: source tokens, including `</s>`."""
     tgt_width: int
-    """T: target tokens, `</s>` included."""
+    """T: target tokens, including `</s>`."""
 
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """Pairs that go together, and the shape they are padded to."""
+    """The pairs of a batch, and the shape they are padded to."""
 
     indices: NDArray[np.int64]
     shape: BatchShape
 
     def shard(self, rank: int, *, of: int) -> "PlannedBatch":
-        """The shard of process `rank` among `of` processes; without a pair if there are too few."""
+        """The shard of process `rank` among `of` processes; empty if there are too few pairs."""
         return PlannedBatch(
             self.indices[rank::of], replace(self.shape, rows=-(-self.shape.rows // of))
         )
@@ -63,48 +63,48 @@ class Batch:
     tgt_ids: Tensor
     """(B, T+1), each row between `<s>` and `</s>`."""
     tgt_places: Tensor
-    """(M,): places of real tokens in `tgt_out`, flattened; found on the CPU, so as not to wait for
-    a GPU.
+    """(M,): indices of real tokens in the flattened `tgt_out`; computed on the CPU to avoid waiting
+    for a GPU.
     """
     targets: Tensor
-    """(M,): the tokens at these places."""
+    """(M,): the tokens at these indices."""
 
     has_spare_targets: bool = False
-    """Whether `tgt_places` and `targets` are padded; spare places lie past `tgt_out`."""
+    """Whether `tgt_places` and `targets` are padded; padding indices lie past `tgt_out`."""
 
     @classmethod
     def of(cls, src_ids: Tensor, tgt_ids: Tensor) -> "Batch":
-        """The batch of `src_ids` (B, S) and `tgt_ids` (B, T+1)."""
+        """Make a batch from `src_ids` (B, S) and `tgt_ids` (B, T+1)."""
         tgt_out = tgt_ids[:, 1:].flatten()
         tgt_places = (tgt_out != PAD_ID).nonzero().squeeze(1)
         return cls(src_ids, tgt_ids, tgt_places, tgt_out[tgt_places])
 
     def with_targets_padded(self) -> "Batch":
-        """Pad `tgt_places` and `targets` to a bucket size, so that few shapes occur."""
+        """Pad `tgt_places` and `targets` to a bucket size, for fewer shapes."""
         missing = (0, bucket_size(len(self.tgt_places)) - len(self.tgt_places))
         tgt_places = F.pad(self.tgt_places, missing, value=self.tgt_out.numel())
         targets = F.pad(self.targets, missing)
         return replace(self, tgt_places=tgt_places, targets=targets, has_spare_targets=True)
 
     def select_targets(self, values: Tensor) -> Tensor:
-        """The rows (…, M, D) of `values` (…, B·T, D) at `tgt_places`; zero at a spare one."""
+        """The rows (…, M, D) of `values` (…, B·T, D) at `tgt_places`; zeros for padding."""
         if self.has_spare_targets:
             values = F.pad(values, (0, 0, 0, 1))
         return values.index_select(-2, self.tgt_places)
 
     @property
     def tgt_in(self) -> Tensor:
-        """What the decoder is given, (B, T): everything but the last position."""
+        """The decoder's input, (B, T): all positions but the last."""
         return self.tgt_ids[:, :-1]
 
     @property
     def tgt_out(self) -> Tensor:
-        """What the decoder has to predict, (B, T): everything but the first position."""
+        """The decoder's targets, (B, T): all positions but the first."""
         return self.tgt_ids[:, 1:]
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """All of them."""
+        """All tensors of the batch."""
         return self.src_ids, self.tgt_ids, self.tgt_places, self.targets
 
     def to(self, device: torch.device) -> "Batch":
@@ -122,7 +122,7 @@ class Batch:
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """`tensor` on `device`. A GPU copies it from pinned memory, so that the host does not wait."""
+    """`tensor` on `device`; a GPU copies it from pinned memory, so that the host does not wait."""
     if device.type == "cuda":
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)
@@ -133,9 +133,9 @@ def plan_epoch(
 ) -> Iterator[PlannedBatch]:
     """Plan an epoch: batches of pairs of similar length, in random order within a pool.
 
-    Pairs come as often as `_pools` says. A batch holds at most `tokens_per_batch` tokens a side,
-    padding and `</s>` included; a longer pair is a batch of its own. Widths are bucket sizes, or
-    `max_width`, which no pair may exceed. One pool is planned at a time.
+    `_pools` decides how often a pair occurs. A batch has at most `tokens_per_batch` tokens per
+    side, including padding and `</s>`; a longer pair is a batch by itself. Widths are bucket sizes,
+    or `max_width`, which no pair may exceed. One pool is planned at a time.
     """
     num_ids = max(split.src.num_ids, split.tgt.num_ids)
     mean_length = 1 + num_ids / max(1, len(split))
@@ -144,7 +144,7 @@ def plan_epoch(
     for pool in _pools(_portions(split), pool_size, rng):
         src_widths = bucket_sizes(split.src.lengths_of(pool) + 1)
         tgt_widths = bucket_sizes(split.tgt.lengths_of(pool) + 1)
-        # The narrower side is at most one size below the wider one: that halves the number of
+        # The narrower side is at most one bucket below the wider one, which halves the number of
         # shapes.
         least = bucket_sizes_below(np.maximum(src_widths, tgt_widths))
         batches = list(
@@ -161,7 +161,7 @@ def plan_epoch(
 
 
 def epoch_size(split: EncodedSplit) -> int:
-    """Pairs of an epoch; one that comes twice counts twice."""
+    """Number of pairs in an epoch; a pair that occurs twice counts twice."""
     return sum(_num_drawn(*portion) for portion in _portions(split))
 
 
@@ -176,13 +176,13 @@ def _num_drawn(size: int, share: float) -> int:
 def _pools(
     portions: Sequence[tuple[int, float]], pool_size: int, rng: np.random.Generator
 ) -> Iterator[NDArray[np.int64]]:
-    """The pairs of consecutive `portions`, each (size, share), in a random order, pool by pool.
+    """The pairs of consecutive `portions`, each (size, share), in random order, pool by pool.
 
-    Each pair comes as often as the share of its portion says. If that is not a whole number, some
-    come once more than the rest. A portion that is not empty gives at least one.
+    On average, a pair occurs as often as the share of its portion; with a fractional share, some
+    pairs occur once more than others. A portion that is not empty gives at least one pair.
 
-    So that memory does not grow with the corpus, blocks of neighbours are shuffled, and then the
-    pairs of a pool of many blocks. Up to `MAX_BLOCKS` pairs, each is a block of its own.
+    To keep memory independent of the corpus size, blocks of neighbouring pairs are shuffled, and
+    then the pairs within a pool of many blocks. Up to `MAX_BLOCKS` pairs, each pair is a block.
     """
     sizes = np.array([size for size, _ in portions])
     block_size = 1
@@ -216,14 +216,14 @@ def _group(
 ) -> Iterator[PlannedBatch]:
     """Batches of the pairs `pool` (N,), each as wide as its widest pair needs.
 
-    A batch has as many rows as fit, so its widths decide its number of rows. The exception is a
-    small corpus, where many empty rows would cost much: there a batch of few pairs has fewer rows.
+    A batch has as many rows as fit, so its widths determine its number of rows. Only in a small
+    corpus, where many empty rows would be costly, does a batch of few pairs have fewer rows.
     """
     wider = np.maximum(src_widths, tgt_widths)
     order = np.lexsort((src_widths, tgt_widths, wider))
     while len(order):
         most = _rows(wider[order[:1]], tokens_per_batch)[0]
-        # Of the first 1, 2, 3 … pairs:
+        # Maxima over the first 1, 2, 3 … pairs:
         src_widest = np.maximum.accumulate(src_widths[order[:most]])
         tgt_widest = np.maximum.accumulate(tgt_widths[order[:most]])
         rows = _rows(np.maximum(src_widest, tgt_widest), tokens_per_batch)
@@ -237,16 +237,16 @@ def _group(
 
 
 def _rows(widths: NDArray[np.int64], tokens_per_batch: int) -> NDArray[np.int64]:
-    """Rows of each of `widths` (N,) that fit into `tokens_per_batch`, at least one: (N,)."""
+    """Number of rows (N,) of `widths` (N,) that fit into `tokens_per_batch`, at least one."""
     return np.maximum(1, tokens_per_batch // widths)
 
 
 def collate(
     split: EncodedSplit, indices: Sequence[int] | NDArray[np.int64], shape: BatchShape | None = None
 ) -> Batch:
-    """The pairs at `indices`, padded to `shape`, or if it is None to the longest.
+    """Collate the pairs at `indices`, padded to `shape`, or to the longest if it is None.
 
-    Rows beyond the pairs hold no target token.
+    Rows beyond the pairs have no target tokens.
     """
     indices = np.asarray(indices, np.int64)
     if shape is None:
@@ -254,7 +254,7 @@ def collate(
         tgt_width = int(split.tgt.lengths_of(indices).max()) + 1
         shape = BatchShape(len(indices), src_width, tgt_width)
     src = _rows_of(split.src, indices, rows=shape.rows, width=shape.src_width, first=0)
-    src[len(indices) :, 0] = EOS_ID  # a row that may attend to nothing would give NaN
+    src[len(indices) :, 0] = EOS_ID  # a row without any position to attend to would give NaN
     tgt = _rows_of(split.tgt, indices, rows=shape.rows, width=shape.tgt_width + 1, first=1)
     tgt[: len(indices), 0] = BOS_ID
     return Batch.of(torch.from_numpy(src), torch.from_numpy(tgt))
@@ -263,9 +263,9 @@ def collate(
 def _rows_of(
     sentences: Sentences, indices: NDArray[np.int64], *, rows: int, width: int, first: int
 ) -> NDArray[np.int64]:
-    """The sentences at `indices` (N,) from column `first` on, each before `</s>`: (rows, width).
+    """The sentences at `indices` (N,), each starting at column `first` and followed by `</s>`.
 
-    The rest is filled with `<pad>`.
+    The result is (rows, width), padded with `<pad>`.
     """
     padded = np.full((rows, width), PAD_ID, dtype=np.int64)
     columns = np.arange(width) - first
@@ -278,7 +278,7 @@ def _rows_of(
 
 
 def pad_ids(sequences: Sequence[Sequence[int] | NDArray[np.integer]]) -> Tensor:
-    """Rows of ids as one tensor (B, as long as the longest), filled with `<pad>` on the right."""
+    """Ids as a tensor (B, longest length), padded on the right with `<pad>`."""
     width = max((len(sequence) for sequence in sequences), default=0)
     padded = np.full((len(sequences), width), PAD_ID, dtype=np.int64)
     for row, sequence in zip(padded, sequences, strict=True):
@@ -287,26 +287,26 @@ def pad_ids(sequences: Sequence[Sequence[int] | NDArray[np.integer]]) -> Tensor:
 
 
 def bucket_sizes(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Each of `sizes` (N,), from 1, rounded up to a bucket size: (N,).
+    """Round each of `sizes` (N,), from 1, up to a bucket size: (N,).
 
-    There are four to each doubling: 1, 2 … 8, 10, 12, 14, 16, 20, 24, 28, 32, 40 …
+    There are four buckets per doubling: 1, 2 … 8, 10, 12, 14, 16, 20, 24, 28, 32, 40 …
     """
     step = _step_to(sizes)
     return -(-sizes // step) * step
 
 
 def bucket_size(size: int) -> int:
-    """`size`, from 1, rounded up to a bucket size."""
+    """Round `size`, from 1, up to a bucket size."""
     return int(bucket_sizes(np.array([size]))[0])
 
 
 def bucket_sizes_below(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The bucket size below each of the bucket sizes `sizes` (N,); below the first, 0: (N,)."""
+    """The next smaller bucket size for each of the bucket sizes `sizes` (N,), or 0: (N,)."""
     return sizes - _step_to(sizes)
 
 
 def _step_to(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Distances (N,) from the bucket size at or above each of `sizes` (N,) to the one below it."""
+    """Distances (N,) between the bucket sizes above (or at) and below each of `sizes` (N,)."""
     digits = np.frexp(sizes - 1)[1]  # binary digits
     step: NDArray[np.int64] = np.left_shift(np.int64(1), np.maximum(digits - 3, 0))
     return step

@@ -1,7 +1,7 @@
-"""Sanity checks on a sample of each split, taken while it is scanned, before anything is written.
+"""Sanity checks on a sample of each split, before anything is written.
 
-An error for what cannot work, a warning for what will probably not: sides that are swapped, lines
-that are shuffled, one language twice.
+What cannot work is an error. What will probably not work is a warning: swapped sides, misaligned
+lines, wrong languages.
 """
 
 import logging
@@ -29,49 +29,50 @@ from mt_cli.text.normalize import is_tokenized, is_valid_utf8
 
 log = logging.getLogger(__name__)
 MIN_PAIRS = 50
-"""Fewer say nothing of the whole."""
+"""Minimum pairs for the checks to be meaningful."""
 MAX_INVALID = 0.05
-"""Share of lines that are not UTF-8 above which a file must be in another encoding."""
+"""Share of invalid UTF-8 lines above which a file is considered to have another encoding."""
 MAX_EQUAL = 0.2
-"""Largest normal share of pairs with the same text on both sides."""
+"""Share of pairs with the same text on both sides that is still normal."""
 MAX_MARKUP = 0.01
-"""The same of pairs with markup."""
+"""Share of pairs with markup that is still normal."""
 MAX_TOKENIZED = 0.2
-"""The same of pairs that look tokenized."""
+"""Share of pairs that look tokenized that is still normal."""
 MARKUP = re.compile(
     r"&(?:[A-Za-z]{2,8}|#\d{2,5}|#x[0-9A-Fa-f]{2,5});|@[-,./]@|@@ |</?[A-Za-z]{1,6}\b[^<>]{0,200}>"
     r"|\[/?[bi]\]|\{\\i\d\}"
 )
-"""Entities as `&auml;`, marks of Moses' tokenizer and of BPE, tags of HTML, forums, subtitles."""
+"""Entities such as `&auml;`, marks of Moses' tokenizer and BPE, tags of HTML, forums, subtitles."""
 MIN_LINES = 3
-"""Fewer odd lines say nothing of a file."""
+"""Minimum odd lines for a warning."""
 MAX_KNOWN_SHARE = 0.02
-"""Share of held-out sources that may be in training too."""
+"""Share of held-out sources that may also be in training without a warning."""
 MAX_KNOWN = 3
-"""Number of held-out sources that may be in training too."""
+"""Number of held-out sources that may also be in training without a warning."""
 MAX_SWAPPED = 0.02
-"""Share of pairs with swapped sides from which on a warning is given."""
+"""Share of pairs with swapped sides from which there is a warning."""
 LANGUAGE_PAIRS = 300
-"""Pairs whose languages are looked at one by one."""
+"""Number of pairs whose languages are checked one by one."""
 MIN_TEXT = 20
-"""Characters of a line without which its language cannot be told."""
+"""Minimum characters of a line for language detection."""
 MIN_CORRELATION = 0.25
-"""Of both sides' lengths. Real translations have 0.6 and more, shuffled ones about 0."""
+"""Minimum correlation of both sides' lengths: translations have 0.6 or more, shuffled ones about 0.
+"""
 MIN_SPREAD = 0.2
-"""Standard deviation of a side's lengths over their mean, below which they tell nothing."""
+"""Minimum relative standard deviation of a side's lengths for the correlation to be meaningful."""
 NUM_WINDOWS = 8
-"""Parts of a file whose lengths are compared apart, which finds lines that shift from one on."""
+"""Number of parts of a file that are checked separately, to find where a shift of lines begins."""
 LANGUAGE_TEXT = 20_000
-"""Characters that tell a side's language."""
+"""Characters for detecting a side's language."""
 NUMBER = re.compile(r"\d{1,18}")
 MIN_EQUAL_NUMBERS = 0.2
-"""Of the pairs with numbers on both sides, the share with the same ones if they translate."""
+"""Minimum share with equal numbers among the pairs with numbers on both sides."""
 NUM_EXAMPLES = 5
-"""Pairs that are shown."""
+"""Number of example pairs to show."""
 LINE = 64
-"""Letters of a side that has a line of its own."""
+"""Maximum characters of a shown line."""
 Sample = list[tuple[int, Pair]]
-"""The number of each line, from 1, and its normalized pair, with text on both sides; in order."""
+"""(line number from 1, normalized pair), in order; only pairs with text on both sides."""
 
 
 def check_corpus(
@@ -82,10 +83,10 @@ def check_corpus(
     is_share: bool = False,
     workers: int = 1,
 ) -> dict[str, SplitStatistics]:
-    """Scan all splits of `corpus`, warn of their problems, and show some training pairs.
+    """Scan all splits of `corpus`, warn about problems, and log some training pairs.
 
-    The training split keeps pairs for tokenizers if one `learns` from it. In a shard, which
-    `is_share` of the training text, a few odd files may be all that there is.
+    With `learns`, pairs of the training split are kept for learning tokenizers. With `is_share`,
+    this is a shard of the training text, which may happen to have only odd files.
 
     Raises:
         DataError: a split cannot be used.
@@ -94,7 +95,7 @@ def check_corpus(
         for lang in (data.src_lang, data.tgt_lang):
             if not is_known(lang):
                 log.warning(
-                    "data.filter.languages: py3langid does not know %s, and keeps all", lang
+                    "data.filter.languages: py3langid does not know %s, so nothing is skipped", lang
                 )
     scanned = {}
     for name, files in corpus.items():
@@ -118,7 +119,7 @@ def check_corpus(
 
 
 def _examples(sample: Sample, files: ParallelText) -> str:
-    """Some training pairs, to be shown."""
+    """Some training pairs as text."""
     lines = ["some training pairs:"]
     distance = max(1, len(sample) // NUM_EXAMPLES)
     for line, (src, tgt) in sample[distance // 2 :: distance][:NUM_EXAMPLES]:
@@ -128,16 +129,16 @@ def _examples(sample: Sample, files: ParallelText) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """`text`, or as much of it as `width` letters have room for."""
+    """`text`, cut to `width` characters."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def warn_of_known_sources(name: str, num_known: int, *, of: int) -> None:
-    """Warn if more than a few sources of a held-out split are in training too."""
+    """Warn if more than a few sources of a held-out split are also in training."""
     if num_known > max(MAX_KNOWN, MAX_KNOWN_SHARE * of):
         log.warning(
-            "%s: %d of its %d sources are in the training pairs too, so that its scores will be "
-            "too high; leave them out of training, or let mt-cli config new cut %s off",
+            "%s: %d of its %d sources are also in the training pairs, so its scores will be too "
+            "high; remove them from training, or let mt-cli config new split %s off",
             name,
             num_known,
             of,
@@ -153,10 +154,10 @@ def _usable_sample(
     is_trained_on: bool,
     is_share: bool,
 ) -> Sample:
-    """The sampled pairs of a split, as the filter leaves them for training.
+    """The sampled pairs of a split after filtering.
 
     Raises:
-        DataError: a side is not UTF-8, or no text, or both sides are the same text.
+        DataError: a side is not UTF-8 or not text, or both sides have the same text.
     """
     _check_encoding(files.src, [(line, src) for line, (src, _) in statistics.sample])
     _check_encoding(files.tgt, [(line, tgt) for line, (_, tgt) in statistics.sample])
@@ -171,7 +172,7 @@ def _usable_sample(
     if not is_share:
         if len(sample) > 1 and all(src == tgt for _, (src, tgt) in sample):
             raise DataError(
-                f"{files}: both sides are the same text; name the translations of the one"
+                f"{files}: both sides have the same text; use the translations for one side"
             )
         _check_letters(files.src, [src for _, (src, _) in sample])
         _check_letters(files.tgt, [tgt for _, (_, tgt) in sample])
@@ -181,38 +182,39 @@ def _usable_sample(
 
 
 def _check_encoding(side: SideFiles, lines: Sequence[tuple[int, bytes]]) -> None:
-    """Refuse a side in another encoding than UTF-8, judged by some of its `lines`."""
+    """Reject a side that is not UTF-8, judged by a sample of its `lines`."""
     invalid = [number for number, line in lines if not is_valid_utf8(line)]
     if len(invalid) > len(lines) * MAX_INVALID:
         raise DataError(
-            f"{side}: {len(invalid)} of {len(lines)} lines are not UTF-8, the first is line "
+            f"{side}: {len(invalid)} of {len(lines)} lines are not UTF-8, first line "
             f"{invalid[0] + 1}; convert the file with iconv"
         )
 
 
 def _check_letters(side: SideFiles, texts: Sequence[str]) -> None:
-    """Refuse a side that is not text, but numbers, as an index is."""
+    """Reject a side of numbers, such as an index column, instead of text."""
     without = [text for text in texts if not any(map(str.isalpha, text))]
     if len(texts) > 1 and len(without) > len(texts) / 2:
         raise DataError(
-            f"{side}: no letter in {without[0][:LINE]!r} and others; name columns with --columns"
+            f"{side}: {without[0][:LINE]!r} and others have no letters; choose columns with "
+            "--columns"
         )
 
 
-# Problems, a sentence each
+# Warnings
 
 
 def find_problems(
     sample: Sample, files: ParallelText, src_lang: str, tgt_lang: str
 ) -> Iterator[str]:
-    """What is probably wrong with a split."""
+    """Warnings about probable problems of a split."""
     if len(sample) < MIN_PAIRS:
         return
 
     def where_common(
         max_share: float, has_problem: Callable[[str, str], object], problem: str
     ) -> Iterator[str]:
-        """The `problem`, if more than `max_share` of the pairs have it, and some lines."""
+        """A warning with some lines if at least `max_share` of the pairs have the `problem`."""
         lines = [line for line, pair in sample if has_problem(*pair)]
         if len(lines) >= max(MIN_LINES, max_share * len(sample)):
             shown = ", ".join(map(files.place_of, lines[:3]))
@@ -222,35 +224,34 @@ def find_problems(
     yield from where_common(
         MAX_EQUAL,
         lambda src, tgt: src == tgt,
-        "have the same text on both sides; [data.filter] copies = true leaves them out of training",
+        "have the same text on both sides; [data.filter] copies = true skips them in training",
     )
     yield from where_common(
         MAX_MARKUP,
         lambda src, tgt: MARKUP.search(src) or MARKUP.search(tgt),
-        "have markup such as &uuml;, &apos; or <b>, which a model learns as if it were text; take "
-        "it out before",
+        "have markup such as &uuml;, &apos; or <b>, which a model learns as text; remove it first",
     )
     yield from where_common(
         MAX_TOKENIZED,
         lambda src, tgt: is_tokenized(src) or is_tokenized(tgt),
-        "look tokenized, with a space before the last mark; text that people type does not: "
-        "detokenize it",
+        "look tokenized, with a space before the last mark, unlike the text that people type; "
+        "detokenize them",
     )
     misaligned = _misaligned(sample, files)
     if misaligned is not None:
-        yield f"{files}: {misaligned}; check that the same line is the same sentence"
+        yield f"{files}: {misaligned}; check that both files align line by line"
     yield from _other_languages(sample, files, src_lang, tgt_lang)
 
 
 def _misaligned(sample: Sample, files: ParallelText) -> str | None:
-    """Whether the lines of both sides belong together, judged by lengths and numbers."""
+    """A description if the lines do not match, judged by lengths and numbers."""
     lengths = np.array([(len(src), len(tgt)) for _, (src, tgt) in sample], np.float64)
     num_with_numbers = 0
     num_equal = 0
     for _, (src, tgt) in sample:
         src_numbers = numbers_in(src)
         tgt_numbers = numbers_in(tgt)
-        if src_numbers and tgt_numbers:  # otherwise, one side may have words for them
+        if src_numbers and tgt_numbers:  # otherwise, one side may have written them out
             num_with_numbers += 1
             num_equal += src_numbers == tgt_numbers
     has_other_numbers = (
@@ -273,12 +274,12 @@ def _misaligned(sample: Sample, files: ParallelText) -> str | None:
 
 
 def numbers_in(text: str) -> list[int]:
-    """The numbers in `text` by value, in whichever script's digits they are written, sorted."""
+    """The values of the numbers in `text`, in any script's digits, sorted."""
     return sorted(int(found) for found in NUMBER.findall(text))
 
 
 def _correlation(lengths: NDArray[np.float64]) -> float:
-    """Pearson's, of the two columns (N, 2); 1 where the lengths of a side are about equal."""
+    """Pearson correlation of the columns of `lengths` (N, 2); 1 if a side's lengths hardly vary."""
     if (lengths.std(0) < MIN_SPREAD * lengths.mean(0)).any():
         return 1.0
     src, tgt = lengths.T
@@ -288,7 +289,7 @@ def _correlation(lengths: NDArray[np.float64]) -> float:
 def _other_languages(
     sample: Sample, files: ParallelText, src_lang: str, tgt_lang: str
 ) -> Iterator[str]:
-    """Sides in each other's languages, all of them or many pairs, or in a third one."""
+    """Warnings about swapped sides, in all or many pairs, or about other languages."""
 
     def is_swapped(src: str, tgt: str) -> bool:
         is_src_swapped = other_language(src, src_lang) == base_language(tgt_lang)
@@ -298,7 +299,7 @@ def _other_languages(
     all_tgt = " ".join(tgt for _, (_, tgt) in sample)[:LANGUAGE_TEXT]
     if is_swapped(all_src, all_tgt):
         yield (
-            f"the sides are swapped: {files.src} looks like {tgt_lang}, and {files.tgt} like "
+            f"the sides are swapped: {files.src} looks like {tgt_lang}, and {files.tgt} looks like "
             f"{src_lang}"
         )
         return
@@ -314,4 +315,4 @@ def _other_languages(
     for side, text, lang in ((files.src, all_src, src_lang), (files.tgt, all_tgt, tgt_lang)):
         other = other_language(text, lang)
         if other is not None:
-            yield f"{side}: it looks like {other}, and should be {lang}"
+            yield f"{side}: looks like {other}, but should be {lang}"

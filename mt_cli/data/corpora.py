@@ -1,4 +1,4 @@
-"""Corpora: find and check the files that a config names, and read pairs of raw lines."""
+"""Corpora: find and check the files of a config, and read pairs of raw lines."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,28 +28,28 @@ from mt_cli.errors import ConfigError, DataError, UsageError
 from mt_cli.machine.files import sha256_file
 
 SAMPLE = Path("sample:")
-"""Stands for the folder of the sample's files."""
+"""Placeholder for the folder of the sample's files."""
 WILDCARD = re.compile(r"\*+|\?|\[[^]]+\]")
 SHOWN_FILES = 3
-"""Of a side, in messages."""
+"""Maximum files of a side that a message lists."""
 RECORDS = ("json", "parquet")
-"""Kinds of files with texts under keys."""
+"""Kinds of files that have texts under keys."""
 RawPair = tuple[bytes, bytes]
-"""A source line and a target line as they stand in the files, line ends included."""
+"""A source line and a target line as in the files, including line ends."""
 
 
 @dataclass(frozen=True)
 class SideFiles:
-    """One side of a split: the lines of some files one after the other, or one of their columns."""
+    """One side of a split: the concatenated lines of some files, or of a column in them."""
 
     paths: tuple[Path, ...]
     column: Column | None
-    """None is the default: of a table the first or the second column, of records the key `src` or
-    `tgt`, of a .tmx the source's language or the first other.
+    """None is the default: the first or second column of a table, the key `src` or `tgt` of
+    records, the source language or the first other one of a .tmx file.
     """
     side: Side
     first: int = 1
-    """The number of the first of `paths`, where those before it are in other shards."""
+    """The number of the first of `paths`; files before it are in other shards."""
 
     def __str__(self) -> str:
         names = ", ".join(str(path) for path in self.paths[:SHOWN_FILES])
@@ -60,10 +60,10 @@ class SideFiles:
         return f"{names} ({self.column or self.side})"
 
     def lines(self) -> Iterator[bytes]:
-        r"""The raw lines. Only `\n` ends a line.
+        r"""The raw lines; only `\n` ends a line.
 
         Raises:
-            DataError: a file cannot be read, a line is too long, or has no such column.
+            DataError: a file cannot be read, a line is too long, or the column is missing.
         """
         for path in self.paths:
             kind = kind_of(path) if self.column is not None else named_kind(path)
@@ -79,16 +79,16 @@ class SideFiles:
 
 @dataclass(frozen=True)
 class ParallelText:
-    """The two sides of a split, line by line translations of each other."""
+    """The two sides of a split, aligned line by line."""
 
     src: SideFiles
     tgt: SideFiles
     lines: tuple[int, int] | None = None
-    """Begin and end of those that count, from 0; None is all."""
+    """Begin and end of the lines to use, from 0; None uses all."""
 
     @staticmethod
     def of(files: FilesConfig | MorePairsConfig) -> "ParallelText":
-        """What `files` name; both sides have to be there."""
+        """The text of `files`, which must have both sides."""
         assert files.src is not None
         assert files.tgt is not None
         kinds = set(map(named_kind, files.src))
@@ -106,17 +106,16 @@ class ParallelText:
         return " and ".join(dict.fromkeys(map(str, (self.src, self.tgt))))
 
     def pairs(self) -> Iterator[RawPair]:
-        """The raw lines of both sides, side by side.
+        """The raw pairs of lines.
 
         Raises:
-            DataError: the sides differ in length, one has a line that is too long, or cannot be
-                read.
+            DataError: the sides differ in length, a line is too long, or a file cannot be read.
         """
         every = chain.from_iterable(_aligned(file.src, file.tgt) for file in self.by_file())
         return every if self.lines is None else islice(every, *self.lines)
 
     def place_of(self, line: int) -> str:
-        """The number of a line, which counts through all files from 1; of several, in its file."""
+        """Convert a line's number over all files, from 1, to its number and name of its file."""
         for file in self.by_file() if len(self.src.paths) > 1 else ():
             num_lines = sum(1 for _ in file.src.lines())
             if line <= num_lines:
@@ -125,7 +124,7 @@ class ParallelText:
         return str(line)
 
     def by_file(self) -> "list[ParallelText]":
-        """The text of each file alone, if both sides have as many."""
+        """The text of each pair of files, if both sides have the same number of files."""
         if len(self.src.paths) != len(self.tgt.paths):
             return [self]
         return [
@@ -135,27 +134,29 @@ class ParallelText:
 
 
 def _aligned(src: SideFiles, tgt: SideFiles) -> Iterator[RawPair]:
-    """The lines of both, side by side."""
+    """Zip the lines of both sides, after checking that they have the same number."""
     src_lines = src.lines()
     tgt_lines = tgt.lines()
     for number, (src_line, tgt_line) in enumerate(zip_longest(src_lines, tgt_lines)):
         if src_line is None or tgt_line is None:
             num_src = number + (src_line is not None) + sum(1 for _ in src_lines)
             num_tgt = number + (tgt_line is not None) + sum(1 for _ in tgt_lines)
-            raise DataError(f"{tgt}: {num_tgt} lines, but {src} has {num_src}; they must align")
+            raise DataError(
+                f"{tgt}: {num_tgt} lines, but {src} has {num_src}; they must align line by line"
+            )
         yield src_line, tgt_line
 
 
 def matching(paths: Sequence[Path]) -> tuple[Path, ...]:
-    """`paths`, with the files that match it, sorted, in place of each pattern such as `*.de.zst`.
+    """Expand patterns such as `*.de.zst` in `paths` to the matching files, sorted.
 
-    A pattern that nothing matches stays, as a file that is not there.
+    A pattern without matches stays, like a missing file.
     """
     return tuple(path for _, path in _matches(paths))
 
 
 def _matches(paths: Sequence[Path]) -> list[tuple[str, Path]]:
-    """See `matching`; before each file, what stands for its pattern's wildcards, if it has one."""
+    """Like `matching`, but each file comes with the part of its name that the wildcards match."""
     found: list[tuple[str, Path]] = []
     for path in paths:
         matches: list[Path] = []
@@ -171,34 +172,36 @@ def _matches(paths: Sequence[Path]) -> list[tuple[str, Path]]:
 
 
 def check_match(src: Sequence[Path], tgt: Sequence[Path]) -> None:
-    """Make sure that where both sides are patterns, the same stands for their wildcards.
+    """Check that the wildcards of both sides match the same parts of file names.
 
     Raises:
-        DataError: naming the first files of which that is not so.
+        DataError: they do not; names the first files that differ.
     """
     none = None, "no file"
     both = zip_longest(_matches(src), _matches(tgt), fillvalue=none)
     for (src_part, src_path), (tgt_part, tgt_path) in both:
         if src_part != tgt_part and "" not in (src_part, tgt_part):
-            raise DataError(f"{src_path} stands beside {tgt_path}; they must match file by file")
+            raise DataError(
+                f"{src_path} is paired with {tgt_path}; src and tgt must match file by file"
+            )
 
 
 class PairSource(Protocol):
-    """Where raw pairs come from, such as `ParallelText`; its text names it in errors."""
+    """A source of raw pairs, such as `ParallelText`; errors show its `str`."""
 
     def pairs(self) -> Iterator[RawPair]:
-        """The raw lines of both sides, side by side."""
+        """The raw pairs of lines."""
         ...
 
 
 Corpus = Mapping[str, ParallelText]
-"""Splits by name, in the config's order, then added training pairs as `train+<name>`."""
+"""Splits by name, in the config's order, then additional training pairs as `train+<name>`."""
 MadeFiles = Mapping[str, FilesConfig]
-"""By name, the files of those `[data.more]` of which a run has made one side."""
+"""The files of each `[data.more.<name>]` of which a run has translated one side, by name."""
 
 
 def is_trained_on(name: str) -> bool:
-    """Whether split `name` is for training: the corpus's pairs, or pairs that the config adds."""
+    """Whether split `name` is for training: the corpus's pairs, or additional pairs."""
     return name == TRAIN or name.startswith(MORE)
 
 
@@ -209,21 +212,20 @@ def find_corpus(
     offline: bool = False,
     made: MadeFiles | None = None,
 ) -> Corpus:
-    """The files of every split that `config` names; where they are pinned, they are verified.
+    """Find the files of every split in `config`, and verify pinned ones.
 
-    `sources` are folders that hold the files of the sample or of pinned corpora, which otherwise
-    come with the program or are downloaded. Pairs that a run translates are there only if they are
-    `made`.
+    `sources` are folders with the files of the sample or of pinned corpora, which are otherwise
+    bundled or downloaded. Pairs that a run translates are included only if they are in `made`.
 
     Raises:
-        UsageError: there are `sources`, but only files that the config names.
-        ConfigError: a corpus has no such split or language.
+        UsageError: there are `sources`, but the config only has the user's own files.
+        ConfigError: a corpus does not have a split or language.
         DataError: a file is missing, or is not the pinned one.
-        ResourceError: files have to be fetched and cannot be.
+        ResourceError: a download failed.
     """
     named = {**_named_files(config), **_more_pairs(config, made or {})}
     if sources and config.is_files and not any(map(pinned_text, files_of(named).values())):
-        raise UsageError("--from is for corpora that are not yours; [data.files] names your files")
+        raise UsageError("--from works only with published corpora; [data.files] names your files")
     corpus = {}
     for split, text in named.items():
         src = _found(text.src, config, sources, offline=offline)
@@ -240,7 +242,7 @@ def find_corpus(
 def _found(
     text: SideFiles, config: DataConfig, sources: Sequence[Path], *, offline: bool
 ) -> SideFiles:
-    """`text` with files in place of names of the sample's and of pinned texts."""
+    """`text` with the names of sample and pinned texts replaced by files."""
     paths: list[Path] = []
     for path in text.paths:
         pinned = pinned_of(path, config.lang(text.side))
@@ -260,12 +262,12 @@ def _found(
 def monolingual_text(
     config: DataConfig, name: str, *, sources: Sequence[Path] = (), offline: bool = False
 ) -> SideFiles:
-    """The text of `[data.more.NAME]` of which a run makes the other side.
+    """The text of `[data.more.NAME]` that a run translates.
 
     Raises:
-        ConfigError: a pinned corpus has no such text.
+        ConfigError: a pinned corpus does not have this text.
         DataError: a file is missing, or is not the pinned one.
-        ResourceError: files have to be fetched and cannot be.
+        ResourceError: a download failed.
     """
     more = config.more[name]
     side = more.given_side
@@ -278,9 +280,9 @@ def monolingual_text(
 
 
 def pinned_hashes(config: DataConfig, made: MadeFiles) -> dict[str, str] | None:
-    """The known sha256 of each file, by `<split>.<side>`; None if a split's files are not pinned.
+    """The sha256 of each file, by `<split>.<side>`; None if a split's files are not pinned.
 
-    Pinned files need not be there for it; of pairs that the config adds, the others are read.
+    Pinned files need not exist for this; other files of additional pairs are read.
     """
     named = _named_files(config)
     if not all(map(pinned_text, files_of(named).values())):
@@ -298,13 +300,13 @@ def pinned_hashes(config: DataConfig, made: MadeFiles) -> dict[str, str] | None:
 
 
 def _hashes(path: Path, lang: str) -> list[str]:
-    """The sha256 of each file that `path` stands for, on a side of the language `lang`."""
+    """The sha256 of each file that `path` stands for, on the side with language `lang`."""
     pinned = pinned_of(path, lang)
     return [sha256_file(path)] if pinned is None else [PINS[n].sha256 for n in pinned_names(pinned)]
 
 
 def pinned_of(path: Path, lang: str) -> PinnedText | None:
-    """The pinned text that `path` stands for on a side of the language `lang`, if it is none."""
+    """The pinned text that `path` stands for on the side with language `lang`; None for a path."""
     text = pinned_text(path)
     return text if text is None or text.lang else text._replace(lang=lang)
 
@@ -315,10 +317,10 @@ def corpus_hashes(corpus: Corpus) -> dict[str, str]:
 
 
 def changed_files(config: DataConfig, inputs: Mapping[str, str], *, since: float) -> list[Path]:
-    """The user's files that are there and of which `inputs`, by `<split>.<side>`, has no hash.
+    """The user's existing files whose hash is not in `inputs`, which is by `<split>.<side>`.
 
-    Only those are read that were written, or put in their place, after the time `since`, or are
-    more than there were. A file that others have moved on, as a pattern's do, is not changed.
+    Only files that are new or newer than the time `since` are read. A file whose number changed,
+    because a pattern matches more files now, does not count as changed.
     """
     named = _named_files(config) if config.is_files else {}
     changed = []
@@ -337,7 +339,7 @@ def changed_files(config: DataConfig, inputs: Mapping[str, str], *, since: float
 
 
 def files_of(corpus: Corpus) -> dict[str, Path]:
-    """The files of all splits, by `<split>.<side>`; a side's second one has `.2` at the end."""
+    """The files of all splits, by `<split>.<side>`; a side's second file has the suffix `.2`."""
     files = {}
     for name, pair in corpus.items():
         for side in (pair.src, pair.tgt):
@@ -351,7 +353,7 @@ def _file_key(split: str, side: Side, number: int) -> str:
 
 
 def _named_files(config: DataConfig) -> Corpus:
-    """The text of each split, as the config names it or as the corpora that have it do."""
+    """The text of each split, from the config's files or from the corpora that have it."""
     if config.is_files:
         return {split: ParallelText.of(config.files[split]) for split in config.splits}
     corpus = {}
@@ -376,17 +378,17 @@ def _more_pairs(config: DataConfig, made: MadeFiles) -> Corpus:
 
 
 def check_exist(paths: Iterable[Path]) -> None:
-    """Make sure that all `paths` are files, which are read several times.
+    """Check that all `paths` are regular files, which can be read several times.
 
     Raises:
         DataError: some are not.
     """
-    missing: dict[str, None] = {}  # a set in the order of what is asked
+    missing: dict[str, None] = {}  # an ordered set
     for path in paths:
         if path.is_dir():
             raise DataError(f"{path}: is a folder, not a file")
         if path.exists() and not path.is_file():
-            raise DataError(f"{path}: is read several times; write what it gives to a file first")
+            raise DataError(f"{path}: must be read several times; write it to a regular file first")
         if not path.exists():
             missing[str(path)] = None
     if missing:

@@ -1,4 +1,4 @@
-"""Encoding: the pairs of a split as ids on disk."""
+"""Encoding: write the pairs of a split as ids."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,9 +40,9 @@ def encode_split(
     drops: Mapping[str, NDArray[np.uint8]],
     workers: int,
 ) -> dict[str, Counter[str]]:
-    """Write `parts`, one after the other, as the split `name`; counts what is dropped of each.
+    """Write `parts`, one after the other, as the split `name`; returns dropped pairs per part.
 
-    `drops` are the places in `REASONS` of each line of a part.
+    `drops` has, for each line of a part, an index into `REASONS`.
     """
     is_train = name == TRAIN
     job = partial(
@@ -75,10 +75,10 @@ def encode_split(
 def _kept(
     groups: Iterable[list[RawPair]], drops: NDArray[np.uint8], dropped: Counter[str], *, part: str
 ) -> Iterator[list[RawPair]]:
-    """Each group without the lines that `drops` has a reason for, which is counted.
+    """The groups without dropped lines, which are counted by reason.
 
     Raises:
-        DataError: there are not as many lines as on the first reading.
+        DataError: the number of lines differs from the first reading.
     """
     begin = 0
     for group in groups:
@@ -89,7 +89,7 @@ def _kept(
         dropped.update(REASONS[code] for code in codes if code)
         yield [pair for pair, code in zip(group, codes, strict=True) if not code]
     if begin != len(drops):
-        raise DataError(f"the files of {part} changed while they were read; try again")
+        raise DataError(f"the files of {part} changed while being read; try again")
 
 
 def encode_pairs(
@@ -97,8 +97,8 @@ def encode_pairs(
 ) -> tuple[EncodedSplit, list[RawPair], int]:
     """Normalize and encode `raw` lines, with or without their line ends.
 
-    Returns ids and lines of the pairs that are kept, and the number of others: pairs with a side of
-    more than `max_len` ids, if there is such a limit.
+    Returns ids and lines of the pairs that are kept, and the number of pairs dropped because a side
+    has more than `max_len` ids, if there is such a limit.
     """
     lines = [(strip_line_end(src), strip_line_end(tgt)) for src, tgt in raw]
     all_src = tokenizers.src.encode([normalized(src, tokenizers.options) for src, _ in lines])

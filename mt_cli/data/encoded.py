@@ -1,4 +1,4 @@
-"""Encoded splits: flat arrays of ids and where sentences begin, memory-mapped from disk."""
+"""Encoded splits: memory-mapped flat arrays of ids, with the offsets of sentences."""
 
 import errno
 import functools
@@ -19,9 +19,9 @@ from mt_cli.errors import DataError
 from mt_cli.machine.files import damage_named
 
 CANNOT_MAP = (errno.ENODEV, errno.EINVAL)
-"""Errors of file systems that cannot map a file into memory, such as shares and FUSE."""
+"""Errors of file systems that cannot memory-map files, such as network shares and FUSE."""
 IDS_TOGETHER = 1 << 22
-"""Ids read at a time, so that a memory-mapped corpus need not fit into memory."""
+"""Number of ids to read at a time, so that a corpus need not fit into memory."""
 
 
 IdArray = NDArray[np.uint16] | NDArray[np.int32]
@@ -35,21 +35,21 @@ def id_type(vocab_size: int) -> IdType:
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences of one side, one after another, in one array of ids or in several, as of shards."""
+    """The sentences of one side, concatenated in one array of ids, or in several (shards)."""
 
     arrays: tuple[tuple[IdArray, NDArray[np.int64]], ...]
     """Ids and offsets: sentence i of an array is `ids[offsets[i]:offsets[i + 1]]`."""
 
     @staticmethod
     def of(sentences: Sequence[Sequence[int]]) -> "Sentences":
-        """`sentences`, one after another."""
+        """Concatenate `sentences`."""
         lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
         ids = np.fromiter(chain.from_iterable(sentences), np.int32, int(lengths.sum()))
         return Sentences(((ids, np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))),))
 
     @functools.cached_property
     def _ends(self) -> NDArray[np.int64]:
-        """Where each array's sentences end, counted through all arrays."""
+        """The index after each array's last sentence, counted over all arrays."""
         return np.cumsum([len(offsets) - 1 for _, offsets in self.arrays], dtype=np.int64)
 
     def __len__(self) -> int:
@@ -61,7 +61,7 @@ class Sentences:
 
     @property
     def num_ids(self) -> int:
-        """Ids of all sentences together."""
+        """Total number of ids."""
         return sum(int(offsets[-1] - offsets[0]) for _, offsets in self.arrays)
 
     @property
@@ -79,10 +79,11 @@ class Sentences:
     def take(
         self, indices: NDArray[np.int64]
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], IdArray]]:
-        """The sentences at `indices` (N,), those of each array together.
+        """The sentences at `indices` (N,), array by array.
 
-        For R of them: at which of `indices` they stand (R,), their lengths (R,), and their ids, one
-        sentence after the other. There is no loop over sentences, which would cost a GPU's time.
+        Yields, for the R sentences of an array: their positions in `indices` (R,), their lengths
+        (R,), and their concatenated ids. It does not loop over sentences, which would keep a GPU
+        waiting.
         """
         for rows, (ids, offsets), places in self._by_array(indices):
             begins = offsets[places]
@@ -97,7 +98,10 @@ class Sentences:
     def _by_array(
         self, indices: NDArray[np.int64]
     ) -> Iterator[tuple[NDArray[np.int64], tuple[IdArray, NDArray[np.int64]], NDArray[np.int64]]]:
-        """For each array with some of `indices` (N,): where they stand, the array, places in it."""
+        """For each array with some of `indices` (N,): positions in `indices`, the array, indices.
+
+        The last ones are the indices within the array.
+        """
         numbers = np.searchsorted(self._ends, indices, side="right")
         order = np.argsort(numbers, kind="stable")
         changes = np.flatnonzero(np.diff(numbers[order])) + 1
@@ -109,18 +113,18 @@ class Sentences:
 
 @dataclass(frozen=True)
 class EncodedSplit:
-    """Both sides of a split, line by line."""
+    """Both sides of a split, aligned."""
 
     src: Sentences
     tgt: Sentences
     portions: tuple[tuple[int, float], ...] = ()
-    """Part by part: number of pairs, and how often an epoch sees each of them on average."""
+    """For each part: number of pairs, and how often an epoch uses each of them on average."""
 
     def __len__(self) -> int:
         return len(self.src)
 
     def between(self, begin: int, end: int) -> "EncodedSplit":
-        """The pairs `begin` to `end` - 1 of a split with one array a side, in the same memory."""
+        """The pairs `begin` to `end` - 1 of a split with one array per side, without copying."""
 
         def cut(side: Sentences) -> Sentences:
             ((ids, offsets),) = side.arrays
@@ -130,52 +134,50 @@ class EncodedSplit:
 
     @staticmethod
     def joined(splits: Sequence["EncodedSplit"]) -> "EncodedSplit":
-        """The pairs of `splits`, one after the other, in the same memory."""
+        """Concatenate the pairs of `splits`, without copying."""
         src = chain.from_iterable(split.src.arrays for split in splits)
         tgt = chain.from_iterable(split.tgt.arrays for split in splits)
         return EncodedSplit(Sentences(tuple(src)), Sentences(tuple(tgt)))
 
 
 LENGTHS_SHARE = 0.999
-"""Share of the training pairs whose sources are no longer than `src_tokens`."""
+"""Share of training pairs with at most `src_tokens` source tokens."""
 
 
 FACTORS_SHARE = 0.99
-"""Share of the training pairs whose targets, beside their sources, are no longer than those that
-count.
-"""
+"""Share of training pairs whose ratio of target to source length is covered before `MARGIN`."""
 MARGIN = 1.5
-"""How much longer a translation may be than those targets."""
+"""How much longer a translation may be than these targets."""
 MEASURED = 1 << 20
-"""Pairs whose lengths are looked at, in runs of `MEASURED_TOGETHER` from all over the corpus."""
+"""Maximum pairs to measure, in runs of `MEASURED_TOGETHER` from all over the corpus."""
 MEASURED_TOGETHER = 1 << 12
 COMMON = 0.05
-"""Share of the lines of training that makes a number of sentences common."""
+"""Share of training lines from which a number of sentences per line counts as common."""
 
 
 class TrainingLengths(BaseModel):
-    """How long the lines of training were, and how much longer their translations."""
+    """Lengths of the training lines and of their translations."""
 
     model_config = ConfigDict(frozen=True, strict=True)
 
     src_tokens: int = MAX_LENGTH
-    """Nearly all source lines have at most so many tokens."""
+    """Nearly all source lines have at most this many tokens."""
     sentences: int = MAX_LENGTH
-    """Source lines of so many sentences are common."""
+    """The largest common number of sentences per source line."""
     max_len_factor: float = 1.5
-    """Nearly all targets have at most this many times their source's tokens, and a few more."""
+    """Nearly all targets have at most this many times their source's tokens, plus a few."""
     tokens_per_word: float = 0.0
-    """Tokens of a source word in text like that of training, `</s>` not counted; 0 is unknown.
-    Words that a tokenizer has never seen have more.
+    """Mean tokens per source word in text like the training text, without `</s>`; 0 is unknown.
+    Words that the tokenizer has never seen have more.
     """
 
     @staticmethod
     def of(
         split: EncodedSplit, num_sentences: Counter[int], *, tokens_per_word: float = 0.0
     ) -> "TrainingLengths":
-        """Those of the pairs `split`, whose source lines have `num_sentences`: lines by number.
+        """Measure the pairs in `split`; `num_sentences` counts lines by number of sentences.
 
-        Of more than `MEASURED` pairs, so many tell.
+        At most about `MEASURED` pairs are measured.
         """
         if not len(split):
             return TrainingLengths()
@@ -185,7 +187,7 @@ class TrainingLengths(BaseModel):
         src = split.src.lengths_of(measured)
         tgt = split.tgt.lengths_of(measured)
         factors = (tgt - DecodingConfig().max_len_extra) / np.maximum(src, 1)
-        # "higher" gives what some line has, never a value between two.
+        # "higher" gives the value of some line, never one between two.
         longest = np.quantile(src, LENGTHS_SHARE, method="higher")
         factor = MARGIN * np.quantile(factors, FACTORS_SHARE, method="higher")
         common = 1
@@ -214,10 +216,10 @@ def _array_paths(folder: Path, split: str, side: Side) -> tuple[Path, Path]:
 
 
 def open_split(folder: Path, split: str) -> EncodedSplit:
-    """The encoded pairs of `split`, memory-mapped.
+    """Open the encoded pairs of `split`, memory-mapped.
 
     Raises:
-        DataError: a file is missing or is no such array.
+        DataError: a file is missing, or is not such an array.
     """
     src = _open_side(*_array_paths(folder, split, "src"))
     tgt = _open_side(*_array_paths(folder, split, "tgt"))
@@ -230,7 +232,7 @@ def _open_side(ids_path: Path, offsets_path: Path) -> Sentences:
     ids = cast("IdArray", _map(ids_path, np.uint16, np.int32))
     offsets = cast("NDArray[np.int64]", _map(offsets_path, np.int64))
     if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(ids):
-        raise DataError(f"{offsets_path}: does not fit {len(ids):,} ids; prepare again")
+        raise DataError(f"{offsets_path}: does not match {len(ids):,} ids; prepare again")
     return Sentences(((ids, offsets),))
 
 
@@ -244,12 +246,12 @@ def _map(path: Path, *types: type[np.generic]) -> NDArray[np.generic]:
                 raise
             array = load()
     if array.dtype.type not in types or array.ndim != 1:
-        raise DataError(f"{path}: {array.dtype} of shape {array.shape} does not belong there")
+        raise DataError(f"{path}: unexpected {array.dtype} array of shape {array.shape}")
     return array
 
 
 def tokens_per_word(folder: Path, split: str) -> float:
-    """Tokens of the sources of `split` in `folder`, for each word between spaces."""
+    """Mean number of source tokens per word (between spaces) of `split` in `folder`."""
     lines = lines_path(folder, split, "src").read_bytes()
     return round(open_split(folder, split).src.num_ids / max(1, len(lines.split())), 3)
 
@@ -264,8 +266,8 @@ def write_split(
 ) -> None:
     """Write `parts`, one after the other, as the files of `split`, with ids of these types.
 
-    Each part is ids and their raw lines, without line ends. Of all pairs, only the lengths are held
-    in memory.
+    Each part has ids and raw lines without line ends. Only the lengths of all pairs are kept in
+    memory.
     """
     with ExitStack() as files:
         src = _SideWriter(folder, split, "src", src_type, files)
@@ -283,7 +285,7 @@ class _SideWriter:
     def __init__(
         self, folder: Path, split: str, side: Side, id_type: IdType, files: ExitStack
     ) -> None:
-        """`files` closes what is opened here."""
+        """Files that are opened here are closed by `files`."""
         ids_path, self._offsets_path = _array_paths(folder, split, side)
         self._id_type = id_type
         self._lengths = [np.zeros(1, np.int64)]
@@ -298,14 +300,14 @@ class _SideWriter:
         self._lines.write(b"".join(line + b"\n" for line in lines))
 
     def finish(self) -> None:
-        """Write what is known only now."""
+        """Write the offsets, and the final length into the header."""
         offsets = np.cumsum(np.concatenate(self._lengths))
         np.save(self._offsets_path, offsets)
         self._ids.seek(0)
         self._write_header(length=int(offsets[-1]))
 
     def _write_header(self, *, length: int) -> None:
-        """Begin a .npy file. NumPy leaves room for the length to grow, to be written again."""
+        """Write the header of a .npy file; NumPy leaves room to rewrite it with another length."""
         descr = np.lib.format.dtype_to_descr(np.dtype(self._id_type))
         header = {"descr": descr, "fortran_order": False, "shape": (length,)}
         np.lib.format.write_array_header_1_0(self._ids, header)

@@ -1,6 +1,6 @@
-"""The texts of pinned corpora: found in folders or downloaded, verified, and cut into splits.
+"""The texts of pinned corpora: find or download them, verify them, and cut them into splits.
 
-Verified texts are kept, unpacked, in `DOWNLOADS`; nothing else is read from there.
+Verified texts are cached, uncompressed, in `DOWNLOADS`; nothing else is read from there.
 """
 
 import http.client
@@ -33,20 +33,20 @@ log = logging.getLogger(__name__)
 DOWNLOADS = Path("data/raw")
 ATTEMPTS = 3
 TIMEOUT_S = 30.0
-"""Longest silence of the server."""
+"""How long the server may be silent."""
 BACKOFF_S = 1.0
-"""Wait before the second attempt; it doubles before each further one."""
+"""Delay before the second attempt; doubles for each further one."""
 MAX_BYTES = 1 << 22
-"""Larger than any published file, packed or unpacked."""
+"""Maximum size of a file, compressed or not: larger than any published one."""
 
 
 class Pin(NamedTuple):
-    """What is known of a text before it is there."""
+    """The expected hash and the URL of a text."""
 
     sha256: str
-    """Of the unpacked file; only of test_2017_mscoco, of the packed one."""
+    """Hash of the uncompressed file; for test_2017_mscoco, of the compressed one."""
     url: str = ""
-    """Where it is published; empty for text that is cut from other files."""
+    """Where it is published; empty for text that is extracted from other files."""
 
 
 def _read_pins() -> dict[str, Pin]:
@@ -55,14 +55,14 @@ def _read_pins() -> dict[str, Pin]:
 
 
 PINS = _read_pins()
-"""By place below `DOWNLOADS`, such as multi30k/train.de."""
+"""Pins by path below `DOWNLOADS`, such as multi30k/train.de."""
 
 
 def pinned_names(text: PinnedText) -> list[str]:
-    """The names in `PINS` of the files of `text`, whose language is given.
+    """The names in `PINS` of the files of `text`, which must have a language.
 
     Raises:
-        ConfigError: the corpus does not have it in this language.
+        ConfigError: the corpus does not have the text in this language.
     """
     split = PINNED[text.corpus].splits[text.split]
     if text.lang not in split.files:
@@ -77,15 +77,15 @@ def pinned_names(text: PinnedText) -> list[str]:
 def pinned_paths(
     text: PinnedText, *, sources: Sequence[Path] = (), offline: bool = False
 ) -> list[Path]:
-    """The verified files of `text`, which are fetched if they are not there yet.
+    """The verified files of `text`, downloaded if necessary.
 
-    `sources` are folders that have published files, plain or gzipped; if there are any, nothing is
+    `sources` are folders with published files, plain or gzipped; if there are any, nothing is
     downloaded.
 
     Raises:
-        ConfigError: there is no such text.
+        ConfigError: the text does not exist.
         DataError: a file is missing in `sources`, or is not the published one.
-        ResourceError: a file has to be downloaded and cannot be.
+        ResourceError: a download failed.
     """
     names = pinned_names(text)
     if PINNED[text.corpus].splits[text.split].is_cut:
@@ -97,7 +97,7 @@ def pinned_paths(
 
 
 def found_in(folders: Iterable[Path], name: str) -> Path | None:
-    """The file `name`, packed or plain, in the first of `folders` that has it."""
+    """The file `name`, gzipped or plain, in the first of `folders` that has it."""
     for folder in folders:
         for path in (folder / f"{name}.gz", folder / name):
             if path.is_file():
@@ -106,7 +106,7 @@ def found_in(folders: Iterable[Path], name: str) -> Path | None:
 
 
 def missing_in(folders: Iterable[Path], name: str) -> str:
-    """What is said where `found_in` finds nothing."""
+    """The error message if `found_in` finds nothing."""
     return f"no such file: {name}, plain or with .gz, in {' and '.join(map(str, folders))}"
 
 
@@ -116,7 +116,7 @@ def _is_kept(name: str) -> bool:
 
 
 def _keep(name: str, *, sources: Sequence[Path], offline: bool) -> None:
-    """Make sure that the published text `name` is in `DOWNLOADS`, verified."""
+    """Put the published text `name` into `DOWNLOADS`, verified."""
     pin = PINS[name]
     file_name = Path(name).name
     path = found_in([*sources, (DOWNLOADS / name).parent], file_name)
@@ -127,42 +127,42 @@ def _keep(name: str, *, sources: Sequence[Path], offline: bool) -> None:
             raise DataError(missing_in(sources, file_name))
         if offline:
             raise ResourceError(
-                f"--offline, but in {(DOWNLOADS / name).parent} is no {file_name}; or name a "
-                "folder with --from"
+                f"--offline, but {(DOWNLOADS / name).parent} has no {file_name}; run without "
+                "--offline, or name a folder with --from"
             )
-        log.info("fetching %s", pin.url)
+        log.info("downloading %s", pin.url)
         text = _verified(download(pin.url, max_bytes=MAX_BYTES), pin, pin.url)
     if not _is_kept(name):
         write_atomically(DOWNLOADS / name, text)
 
 
 def _verified(content: bytes, pin: Pin, origin: Path | str) -> bytes:
-    """The text in a file's `content`, unpacked, if it is the published one."""
+    """The uncompressed text in a file's `content`, after checking that it is the published one."""
     packed = cast("io.BufferedReader", io.BufferedReader(cast("io.RawIOBase", io.BytesIO(content))))
-    with damage_named(origin, "packed file", *DAMAGE):
+    with damage_named(origin, "compressed file", *DAMAGE):
         text = unpacked(packed).read(MAX_BYTES)
     if pin.sha256 not in (sha256_bytes(text), sha256_bytes(content)):
         raise DataError(
-            f"{origin}: sha256 {sha256_bytes(text)} found, {pin.sha256} expected; it is not the "
-            "published file"
+            f"{origin}: not the published file: found sha256 {sha256_bytes(text)}, expected "
+            f"{pin.sha256}"
         )
     return text
 
 
 def download(url: str, *, max_bytes: int) -> bytes:
-    """What is at `url`.
+    """Download `url`.
 
     Raises:
-        ResourceError: the network or the server fails, `ATTEMPTS` times.
-        DataError: it has more than `max_bytes` bytes.
+        ResourceError: the network or the server failed, `ATTEMPTS` times.
+        DataError: there are more than `max_bytes` bytes.
     """
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
                 data: bytes = response.read(max_bytes + 1)
                 if len(data) > max_bytes:
-                    raise DataError(f"{url}: more than {max_bytes:,} bytes; not what is expected")
-                if response.length:  # fewer came than were announced
+                    raise DataError(f"{url}: larger than the expected {max_bytes:,} bytes")
+                if response.length:  # fewer bytes arrived than announced
                     raise http.client.IncompleteRead(data, response.length)
                 return data
         except (http.client.HTTPException, OSError, ValueError) as error:  # URLError is an OSError
@@ -171,13 +171,13 @@ def download(url: str, *, max_bytes: int) -> bytes:
         if attempt < ATTEMPTS:
             time.sleep(BACKOFF_S * 2 ** (attempt - 1))
     raise ResourceError(
-        f"{url}: cannot be fetched{_proxy_named(url)}: {reason}; or name a folder of the files "
-        "with --from"
+        f"{url}: download failed{_proxy_named(url)}: {reason}; try again, or name a folder with "
+        "the files with --from"
     )
 
 
 def _proxy_named(url: str) -> str:
-    """Words that name the proxy that the environment sets for `url`; empty without one."""
+    """A phrase that names the environment's proxy for `url`; empty without one."""
     address = urlsplit(url)
     proxy = urllib.request.getproxies().get(address.scheme)
     if not proxy or urllib.request.proxy_bypass(address.netloc):
@@ -185,16 +185,16 @@ def _proxy_named(url: str) -> str:
     return f" through the proxy {proxy.rpartition('@')[2]}"  # without user and password
 
 
-# Splits that are cut from published files
+# Splits that are extracted from published files
 
 Lines = tuple[str, ...]
 """One line in each language of a corpus, in the order of the row."""
 
 
 def _cut(corpus: str, split: str, *, sources: Sequence[Path], offline: bool) -> None:
-    """Write the texts of a split that is cut, one a language, unless they are there.
+    """Extract the texts of a split, one per language, unless they exist.
 
-    Files in `sources` are verified all the same.
+    Files in `sources` are verified in any case.
     """
     row = PINNED[corpus].splits[split]
     names = [f"{corpus}/{split}.{lang}" for lang in row.files]
@@ -212,7 +212,7 @@ def _cut(corpus: str, split: str, *, sources: Sequence[Path], offline: bool) -> 
 
 
 def _lines(corpus: str, split: str, *, sources: Sequence[Path], offline: bool) -> list[Lines]:
-    """The lines of a split of parallel text, as they are published or cut."""
+    """The lines of a split of parallel text, published or extracted."""
     row = PINNED[corpus].splits[split]
     sides: list[list[str]] = []
     for files in row.files.values():
@@ -240,7 +240,7 @@ def _lines(corpus: str, split: str, *, sources: Sequence[Path], offline: bool) -
 
 
 def _parts(file: str) -> tuple[str, str, str]:
-    """Of `deu-eng.zip/deu.txt 2`, the file, its member and the column; or empty strings."""
+    """Split `deu-eng.zip/deu.txt 2` into file, member and column; the latter may be empty."""
     path, _, column = file.partition(" ")
     name, _, member = path.partition("/")
     return name, member, column

@@ -1,4 +1,4 @@
-"""Validation and test pairs, cut off a corpus so that training shares no side with them."""
+"""Splitting val and test off a corpus, so that training shares no side with them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,21 +16,21 @@ from mt_cli.text.normalize import Hashes, decode_line, hash_texts, key_of, strip
 SHARE = 0.05
 MIN_PAIRS = 50
 MAX_PAIRS = 2000
-"""Pairs of a split: fewer give a score that says little, more cost training pairs and time."""
+"""Size of a split: fewer pairs give unreliable scores, more cost training pairs and time."""
 MAX_SHARE = 0.1
-"""Of a small corpus."""
+"""Maximum share of a small corpus per split."""
 MIN_CORPUS = 20
-"""Pairs that differ on both sides, without which there is nothing to cut off."""
+"""Minimum number of pairs that differ on both sides."""
 REPEATED = "whose source or target is in a held-out pair"
 EMPTY = "because a side is empty"
-"""Why pairs are left out."""
+"""Why pairs are skipped."""
 
 
 def cut_off(corpus: ParallelText, files: Mapping[str, tuple[Path, Path]]) -> Counter[str]:
-    """Write the pairs of `corpus` to the `files` of `train` and the new splits; count each split's.
+    """Write the pairs of `corpus` to the `files` of `train` and the new splits; returns the counts.
 
-    A pair stays out of training if its source or its target is that of a held-out pair, whatever
-    its case, spaces and final marks. Pairs that are left out are counted as `REPEATED` or `EMPTY`.
+    A pair is excluded from training if its source or its target equals that of a held-out pair,
+    ignoring case, spaces and final marks. Skipped pairs are counted as `REPEATED` or `EMPTY`.
 
     Raises:
         DataError: the corpus is too small, or its files do not align.
@@ -46,7 +46,7 @@ def cut_off(corpus: ParallelText, files: Mapping[str, tuple[Path, Path]]) -> Cou
     held_out = hashes[sorted(split_of)]
     is_repeated = np.isin(hashes[:, 0], held_out[:, 0]) | np.isin(hashes[:, 1], held_out[:, 1])
     counts: Counter[str] = Counter()
-    changed = DataError(f"{corpus.src}: changed while it was read; try again")
+    changed = DataError(f"{corpus.src}: changed while being read; try again")
     with ExitStack() as stack:
         opened = {}
         for name, (src_path, tgt_path) in files.items():
@@ -69,21 +69,23 @@ def cut_off(corpus: ParallelText, files: Mapping[str, tuple[Path, Path]]) -> Cou
     if counts.total() < len(hashes):
         raise changed
     if not counts[TRAIN]:
-        raise DataError(f"{corpus.src}: every pair repeats a held-out one")
+        raise DataError(
+            f"{corpus.src}: every pair repeats a held-out pair; nothing is left to train"
+        )
     return counts
 
 
 def _choose(
     hashes: Hashes, is_filled: NDArray[np.bool_], names: Sequence[str], *, origin: SideFiles
 ) -> dict[int, str]:
-    """The split of each held-out pair: random pairs, of which no two share a side."""
+    """Choose random held-out pairs, no two of which share a side, and their splits."""
     src, tgt = hashes[is_filled].T
     num_different = min(len(np.unique(src)), len(np.unique(tgt)))
     size = num_held_out(num_different)
     chosen: dict[int, str] = {}
     src_seen: set[int] = set()
     tgt_seen: set[int] = set()
-    # In order of hash, source first, then target: the choice does not depend on the file's order.
+    # In hash order, source first, then target, so that the choice does not depend on file order.
     for i in np.lexsort((hashes[:, 1], hashes[:, 0])).tolist():
         if len(chosen) == size * len(names):
             break
@@ -94,12 +96,13 @@ def _choose(
             chosen[i] = names[len(chosen) // size]
     if num_different < MIN_CORPUS or len(chosen) < size * len(names):
         raise DataError(
-            f"{origin}: only {num_different} different pairs, of {MIN_CORPUS} needed to cut any off"
+            f"{origin}: only {num_different} different pairs; splitting off val and test needs "
+            f"{MIN_CORPUS}"
         )
     return chosen
 
 
 def num_held_out(num_pairs: int) -> int:
-    """Pairs of a held-out split, of `num_pairs` that differ."""
+    """Size of a held-out split for `num_pairs` different pairs."""
     wanted = min(MAX_PAIRS, max(MIN_PAIRS, round(num_pairs * SHARE)))
     return max(1, min(wanted, int(num_pairs * MAX_SHARE)))

@@ -1,7 +1,6 @@
-"""Text as people type it: without capitals or accents, with typing errors, several lines in one.
+"""Noise in text as people type it: no capitals or accents, typos, several lines in one.
 
-Models are trained on noisy copies of pairs (`[data.augment]`) and measured on noisy test sets
-(`evaluate --noise`).
+Used for noisy copies of training pairs (`[data.augment]`) and noisy test sets (`evaluate --noise`).
 """
 
 import re
@@ -27,7 +26,7 @@ KEYBOARDS: Mapping[str, tuple[str, ...]] = {
     "fr": ("azertyuiop", "qsdfghjklm", "wxcvbn"),
     "ru": ("йцукенгшщзхъ", "фывапролджэ", "ячсмитьбю"),
 }
-"""The letters of a keyboard, row by row; other languages get the English one."""
+"""The letters of keyboards, row by row; other languages use the English one."""
 UMLAUTS = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"}
 NORDIC = {"æ": "ae", "ø": "oe", "å": "aa"}
 TRANSLITERATIONS: Mapping[str, Mapping[str, str]] = {
@@ -37,24 +36,24 @@ TRANSLITERATIONS: Mapping[str, Mapping[str, str]] = {
     "nn": NORDIC,
     "no": NORDIC,
 }
-"""How a language spells letters that a keyboard lacks; otherwise they lose their accents."""
+"""How a language spells letters without accents; in other languages, accents are dropped."""
 WITHOUT_ACCENT = {
     "ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "ð": "d", "đ": "d", "þ": "th", "ł": "l", "ı": "i",
 }  # fmt: skip
 """Letters that Unicode does not decompose."""
 WORDS_PER_TYPO = 12
 TYPED_WORD = re.compile(r"[^\W\d_]{3,}")
-"""A word that is long enough to be recognized with an error in it."""
+"""A word that is long enough to be recognizable with a typo."""
 FINAL_MARK = re.compile(r"\s*[.!?。！？।]+\s*$")
 
 
 def make_noise(text: str, kind: NoiseKind, lang: Language, rng: Random) -> str:
-    """`text`, in the language `lang`, with noise of this `kind`, which changes one line."""
+    """`text` in the language `lang` with noise of this `kind`, one of `NOISES`."""
     return NOISES[kind](text, lang, rng)
 
 
 def lower(text: str, lang: Language, rng: Random) -> str:
-    """Without capitals."""
+    """In lower case."""
     return text.lower()
 
 
@@ -64,17 +63,17 @@ def capitals(text: str, lang: Language, rng: Random) -> str:
 
 
 def title(text: str, lang: Language, rng: Random) -> str:
-    """Each word with a capital."""
+    """With a capital at the beginning of each word."""
     return re.sub(r"\S+", lambda word: word[0][:1].upper() + word[0][1:], text)
 
 
 def accents(text: str, lang: Language, rng: Random) -> str:
-    """In letters without accents: ä becomes ae in German, and a in Finnish."""
+    """Without accents: ä becomes ae in German, and a in Finnish."""
     return "".join(_plain_letter(letter, base_language(lang)) for letter in text)
 
 
 def typos(text: str, lang: Language, rng: Random) -> str:
-    """With one typing error for each `WORDS_PER_TYPO` words that were begun."""
+    """With one typo, plus one per `WORDS_PER_TYPO` words."""
     for _ in range(1 + len(text.split()) // WORDS_PER_TYPO):
         words = [match.span() for match in TYPED_WORD.finditer(text)]
         if not words:
@@ -86,7 +85,7 @@ def typos(text: str, lang: Language, rng: Random) -> str:
 
 
 def punctuation(text: str, lang: Language, rng: Random) -> str:
-    """Without its final mark, mostly; else with a space before it, or with a second one."""
+    """Mostly without the final mark; otherwise with a space before it, or doubled."""
     match = FINAL_MARK.search(text)
     if match is None:
         return text
@@ -96,7 +95,7 @@ def punctuation(text: str, lang: Language, rng: Random) -> str:
 
 
 def mixed(text: str, lang: Language, rng: Random) -> str:
-    """In another case, mostly lower, and with one or two kinds of noise more."""
+    """In another case, mostly lower, and with one or two more kinds of noise."""
     kinds = rng.sample((accents, typos, punctuation), rng.randint(1, 2))
     kinds.append(rng.choice((lower, lower, lower, capitals)))
     for make in kinds:
@@ -113,11 +112,11 @@ NOISES: Mapping[NoiseKind, Callable[[str, Language, Random], str]] = {
     "punctuation": punctuation,
     "mixed": mixed,
 }
-"""The kinds that change one line."""
+"""The kinds of noise that change a single line."""
 
 
 def joined(lines: Iterable[str], lang: Language) -> str:
-    """Several lines as one."""
+    """Join several lines into one."""
     return sentence_space(lang).join(lines)
 
 
@@ -132,24 +131,24 @@ PHRASES: Mapping[str, Sequence[str]] = {
         "with {whole} people", "for {whole} days", "in {whole} minutes", "for {whole} euros",
     ),
 }  # fmt: skip
-"""With numbers, to follow a sentence, in the languages for which somebody has listed them."""
+"""Phrases with numbers to append to a sentence; listed for some languages only."""
 PHRASE_SHARE = 0.25
-"""Of the sentences without a number."""
+"""Share of sentences without a number that get such a phrase."""
 GROUPED_SHARE = 0.25
-"""Of the numbers from 1000."""
+"""Share of numbers written with grouped digits, if they have enough."""
 REPEATED_SHARE = 0.25
-"""Of the numbers: those of two digits at most, as in 77 or 1001, which models double and drop."""
+"""Share of numbers with at most two different digits, such as 77: models double or drop them."""
 GROUPING = {"de": ".", "en": ","}
-"""The mark between groups of three digits."""
+"""The mark between groups of three digits, by language."""
 
 
 def with_another_number(
     src: str, tgt: str, src_lang: Language, tgt_lang: Language, rng: Random
 ) -> tuple[str, str]:
-    """Both sides with the same random number in digits, as each language writes it.
+    """Put the same random number, in digits, into both sides, as each language writes it.
 
-    It takes the place of the only number of a side, in digits or in a word, if the other side has
-    the same. Some sentences without any get it in a phrase. Other pairs stay as they are.
+    If each side has a single number, in digits or as a word, and both are equal, it is replaced.
+    Some sentences without numbers get a phrase with one. Other pairs are unchanged.
     """
     src_lang = base_language(src_lang)
     tgt_lang = base_language(tgt_lang)
@@ -182,7 +181,7 @@ def with_another_number(
 
 
 def _number(rng: Random, max_digits: int) -> int:
-    """A number from 2 on."""
+    """A random number of at least 2."""
     length = rng.randint(1, max_digits)
     if length > 1 and rng.random() < REPEATED_SHARE:
         first = rng.choice("123456789")
@@ -197,7 +196,7 @@ def _replaced(text: str, span: tuple[int, int], number: int, mark: str) -> str:
 
 
 def _followed(text: str, phrase: str) -> str:
-    """`text` with `phrase` before its final mark."""
+    """Insert `phrase` before the final mark of `text`."""
     match = FINAL_MARK.search(text)
     end = len(text) if match is None else match.start()
     return f"{text[:end].rstrip()} {phrase}{text[end:]}"
@@ -206,7 +205,7 @@ def _followed(text: str, phrase: str) -> str:
 def noisy_pair(
     src: str, tgt: str, kind: NoiseKind, src_lang: Language, tgt_lang: Language, rng: Random
 ) -> tuple[str, str]:
-    """A pair with noise of this `kind`, which is not `join`: in its source, or in both sides."""
+    """A pair with noise of this `kind` (not `join`): in the source, or in both (`numbers`)."""
     if kind == "numbers":
         return with_another_number(src, tgt, src_lang, tgt_lang, rng)
     return make_noise(src, kind, src_lang, rng), tgt
@@ -215,9 +214,9 @@ def noisy_pair(
 def noisy_test_set(
     sources: list[str], refs: list[str], kind: NoiseKind, *, src_lang: Language, tgt_lang: Language
 ) -> tuple[list[str], list[str]]:
-    """The sources with noise of this `kind`, and their references.
+    """The sources with noise of this `kind`, and their references; deterministic.
 
-    It is the same each time. Of `join`, two neighbouring lines are one line on both sides.
+    `join` puts every two neighbouring lines into one, on both sides.
     """
     if kind == "join":
         of_src = [joined(lines, src_lang) for lines in _twos(sources)]
@@ -235,7 +234,7 @@ def _twos(lines: list[str]) -> Iterator[list[str]]:
 
 
 def _mistyped(letters: str, lang: Language, rng: Random) -> str:
-    """Two letters with an error at the first: left out, doubled, swapped, or a key beside it."""
+    """Two letters with a typo in the first: dropped, doubled, swapped, or a neighbouring key."""
     first, second = letters[0], letters[1]
     neighbours = _keys_beside(first.lower(), base_language(lang))
     errors = [second, first + first + second, second + first]
@@ -247,7 +246,7 @@ def _mistyped(letters: str, lang: Language, rng: Random) -> str:
 
 @cache
 def _keys_beside(letter: str, language: str) -> str:
-    """The letters on the keys beside the one of `letter`; none if the keyboard lacks it."""
+    """The letters on neighbouring keys of `letter`; empty if the keyboard does not have it."""
     rows = KEYBOARDS.get(language, KEYBOARDS["en"])
     for number, row in enumerate(rows):
         place = row.find(letter)
@@ -261,7 +260,7 @@ def _keys_beside(letter: str, language: str) -> str:
 
 @cache
 def _plain_letter(letter: str, language: str) -> str:
-    """A letter without its accent; letters of other scripts than Latin stay."""
+    """A letter without its accent; non-Latin letters are unchanged."""
     if letter.isascii():
         return letter
     spellings = {**WITHOUT_ACCENT, **TRANSLITERATIONS.get(language, {})}
@@ -282,22 +281,22 @@ SEED = 1
 class NoisyPairs:
     """Noisy copies of the pairs of some `parts` of a corpus.
 
-    Which pairs are copied, and how, depends on the part and the line alone. Of a pair that is left
-    out, nothing is copied.
+    Which pairs are copied, and how, depends only on the part and the line. Dropped pairs are not
+    copied.
     """
 
     parts: Mapping[str, ParallelText]
     drops: Mapping[str, NDArray[np.uint8]]
-    """By part, for each line: 0 if its pair is kept. Of other parts, all pairs are copied."""
+    """By part, for each line: 0 if the pair is kept. All pairs of other parts are kept."""
     data: DataConfig
 
     @staticmethod
     def of(
         corpus: Corpus, data: DataConfig, drops: Mapping[str, NDArray[np.uint8]]
     ) -> "NoisyPairs | None":
-        """What `[data.augment]` adds to `corpus`; None if it is off.
+        """The copies that `[data.augment]` adds to `corpus`; None if it is off.
 
-        Parts that are not made yet are not in `corpus`, and not copied.
+        Parts that are not in `corpus`, because a run has not translated them yet, are skipped.
         """
         if not data.augment.shares:
             return None
@@ -308,7 +307,7 @@ class NoisyPairs:
         return f"noisy copies of {', '.join(map(str, self.parts.values()))}"
 
     def pairs(self) -> Iterator[RawPair]:
-        """The copies, as raw lines."""
+        """The noisy copies as raw lines."""
         for number, name in enumerate(self.parts):
             yield from self._copies(name, seed=f"{SEED} {number}")
 

@@ -1,6 +1,6 @@
 """`prepare`: from a corpus to encoded splits, tokenizers and a report.
 
-Reads the training text three times: to hash it, to scan it, and to encode it.
+It reads the training text three times: to hash, to scan and to encode it.
 """
 
 import logging
@@ -61,29 +61,29 @@ from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers, learn_tokenizer
 log = logging.getLogger(__name__)
 
 MAX_WORKERS = 16
-"""More would wait for the one process that reads and writes."""
+"""More workers would wait for the single process that reads and writes."""
 MIN_BYTES_FOR_WORKERS = 1 << 25
-"""Bytes of input below which starting processes costs more time than they save."""
+"""Below this input size, starting processes costs more time than they save."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a corpus is prepared from; files are made, found and hashed when they are asked for."""
+    """The inputs of `prepare`; files are translated, found and hashed on demand."""
 
     config: Config
     tokenizers: Tokenizers | None = None
-    """Those of the run whose model is trained further, or of the first shard; else learned."""
+    """The tokenizers of `tokenizer.from_run` or of the first shard; None to learn them."""
     shard: Shard | None = None
-    """Which share of the training text is prepared; its tokenizers are learned from all of it."""
+    """The share of the training text to prepare; tokenizers are learned from all of it."""
     sources: Sequence[Path] = ()
-    """Folders that have the published files."""
+    """Folders with the published files."""
     offline: bool = False
     make_pairs: Callable[[], MadeFiles] = dict
-    """Gives, by name, the pairs of which a run makes a side; it may take hours."""
+    """Returns the pairs of which a run translates one side, by name; may take hours."""
 
     @cached_property
     def made(self) -> MadeFiles:
-        """What `make_pairs` gives."""
+        """The result of `make_pairs`."""
         return self.make_pairs()
 
     @cached_property
@@ -95,7 +95,7 @@ class Inputs:
 
     @cached_property
     def corpus(self) -> Corpus:
-        """What is prepared here: the whole corpus, or the shard's share of its training text."""
+        """The corpus to prepare: as a whole, or with the shard's share of the training text."""
         return self._share[0]
 
     @cached_property
@@ -106,7 +106,7 @@ class Inputs:
     def hashes(self) -> dict[str, str]:
         """sha256 of every file, by split and side, and of given tokenizers.
 
-        Pinned files are known without being at hand; those of `sources` are looked at all the same.
+        Pinned hashes are known without reading the files; files in `sources` are read in any case.
         """
         known = None
         if not self.sources and self.shard is None:
@@ -126,19 +126,19 @@ def prepare_corpus(
     workers: int = 1,
     needed_by: Sequence[Path] = (),
 ) -> tuple[CorpusReport, bool]:
-    """Prepare `inputs` into the folder `out`, unless it is there and nothing has changed.
+    """Prepare `inputs` into the folder `out`, unless it is up to date.
 
-    `workers` processes do the work, 0 choosing by size; the result is the same to the byte. Without
-    `force`, data that are `needed_by` some runs are not replaced by others. Returns the report, and
-    whether the data are new.
+    `workers` is the number of processes, 0 chooses by size; the result is byte-identical. Without
+    `force`, data that runs need (`needed_by`) is not replaced. Returns the report, and whether the
+    data is new.
 
     Raises:
-        UsageError: `out` holds something else, or what runs need, which must not be replaced.
+        UsageError: `out` has other content, or data that runs need.
     """
     if shards_in(out):
         return _joined_before(inputs.config, out, force=force), False
     if not is_free(out) and not (out / MANIFEST).exists():
-        raise UsageError(f"{out}: exists and is no prepared data (no {MANIFEST}); move it away")
+        raise UsageError(f"{out}: exists, but is not prepared data (no {MANIFEST}); move it away")
     with locked(out):
         existing = None if force or is_free(out) else _open_existing(out)
         if existing is not None:
@@ -151,21 +151,21 @@ def prepare_corpus(
         with built_beside(out) as folder:
             report = _build(inputs, folder, workers=_num_workers(inputs.corpus, workers))
     elapsed_s = time.monotonic() - began_at
-    log.info("%s prepared in %.1f s\n%s", out, elapsed_s, report.as_text())
+    log.info("prepared %s in %.1f s\n%s", out, elapsed_s, report.as_text())
     return report, True
 
 
 def _joined_before(config: Config, out: Path, *, force: bool) -> CorpusReport:
-    """The report on the shards in `out`, if they are joined and nothing is to be done."""
+    """The report on the shards in `out`, if they are joined and up to date."""
     joined = _open_existing(out) if (out / MANIFEST).exists() and not force else None
     if joined is None or joined.differing_keys(config):
-        raise UsageError(f"{out}: holds shards; prepare with --shard and --join, or move it away")
+        raise UsageError(f"{out}: contains shards; use --shard and --join, or move it away")
     warn_of_unprepared(joined, config)
     return joined.report()
 
 
 def _open_existing(folder: Path) -> Prepared | None:
-    """The prepared data in `folder`, if they are usable."""
+    """Open the prepared data in `folder`; None if it is not usable."""
     try:
         return open_prepared(folder)
     except DataError as error:
@@ -174,7 +174,7 @@ def _open_existing(folder: Path) -> Prepared | None:
 
 
 def _num_workers(corpus: Corpus, workers: int) -> int:
-    """`workers`, or if it is 0 as many as suit the size of the corpus."""
+    """The number of workers; 0 chooses it by the size of the corpus."""
     if not workers:
         num_bytes = 0
         for path in set(files_of(corpus).values()):
@@ -185,7 +185,7 @@ def _num_workers(corpus: Corpus, workers: int) -> int:
 
 
 def _build(inputs: Inputs, folder: Path, *, workers: int) -> CorpusReport:
-    """Fill `folder`: scan, learn tokenizers unless they are given, encode, report."""
+    """Fill `folder`: scan the corpus, learn tokenizers unless given, encode, and report."""
     config = inputs.config
     data = config.data
     is_share = inputs.shard is not None
@@ -254,7 +254,7 @@ def _build(inputs: Inputs, folder: Path, *, workers: int) -> CorpusReport:
 def _tokenizers(
     inputs: Inputs, scanned: Mapping[str, SplitStatistics], *, workers: int
 ) -> Tokenizers:
-    """Those given, or learned from the training text: for a shard, from that of all shards."""
+    """The given tokenizers, or new ones learned from the whole training text."""
     data = inputs.config.data
     if inputs.tokenizers is not None:
         return replace(inputs.tokenizers, options=text_options(data))
@@ -266,7 +266,7 @@ def _tokenizers(
 
 
 def _write_hashes(folder: Path, scanned: Mapping[str, SplitStatistics]) -> None:
-    """Write what tells, when shards are joined, which texts are in several parts."""
+    """Write hashes of texts, to find texts in several parts when shards are joined."""
     hashes_path(folder, TRAIN).parent.mkdir()
     for name, statistics in scanned.items():
         hashes = np.stack((statistics.src_hashes, statistics.pair_hashes))
@@ -280,13 +280,13 @@ def _report(
     scanned: Mapping[str, SplitStatistics],
     tokenizers: Tokenizers,
 ) -> SplitReport:
-    """The report on a `part`, whose pairs are `split`."""
+    """The report on a `part` with the pairs `split`."""
     statistics = scanned[part]
     src_in_train = None
     pairs_in_train = None
     if part != TRAIN:
-        # Of an added part, what it repeats of the corpus's own pairs; of a test, what any
-        # training part gives away.
+        # An additional training part is compared with the corpus's own pairs, val and tests with
+        # all training parts.
         training = [scanned[TRAIN]]
         if not is_trained_on(part):
             training = [of for name, of in scanned.items() if is_trained_on(name)]

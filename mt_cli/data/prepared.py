@@ -1,10 +1,10 @@
-"""Prepared data: a folder of encoded splits, raw lines and tokenizers, under a manifest of hashes.
+"""Prepared data: a folder with encoded splits, raw lines, tokenizers, and a manifest of hashes.
 
 manifest.json  report.json  tokenizer/
 <split>.<side>.npy           flat ids, memory-mapped
-<split>.<side>.offsets.npy   where sentences begin
-<split>.<side>.txt           the corpus's own lines
-shard-1-of-4/ …              the same again, of a share of the training text; see `shards`
+<split>.<side>.offsets.npy   offsets of the sentences
+<split>.<side>.txt           the corpus's original lines
+shard-1-of-4/ …              the same for a share of the training text; see `shards`
 """
 
 import functools
@@ -60,19 +60,19 @@ class SideReport(BaseModel):
 
     tokens: int
     unknown: int
-    """Tokens that are `<unk>`, or a byte of a letter that no subword has."""
+    """Tokens that are `<unk>` or a single byte."""
     unknown_rate: float
     lengths: dict[str, int]
-    """Percentiles of tokens per line: half of the lines have at most `lengths["50"]`."""
+    """Percentiles of tokens per line: half of the lines have at most `lengths["50"]` tokens."""
 
     @staticmethod
     def of(sentences: Sentences, unknown_ids: Sequence[int]) -> "SideReport":
-        """Lengths and unknown tokens of encoded lines, in one array."""
+        """Count lengths and unknown tokens of encoded lines, which must be in one array."""
         ((all_ids, offsets),) = sentences.arrays
         ids = all_ids[offsets[0] : offsets[-1]]
         places = range(0, len(ids), IDS_TOGETHER)
         unknown = sum(int(np.isin(ids[i : i + IDS_TOGETHER], unknown_ids).sum()) for i in places)
-        # "higher" gives a length that some line has, never one between two.
+        # "higher" gives the length of some line, never one between two.
         found = [0] * len(PERCENTILES)
         if len(sentences):
             found = np.percentile(sentences.lengths, PERCENTILES, method="higher").tolist()
@@ -85,32 +85,32 @@ class SideReport(BaseModel):
 
 
 class SplitReport(BaseModel):
-    """One split."""
+    """The report on a split."""
 
     lines: int
-    """Lines of the input files."""
+    """Lines in the input files."""
     pairs: int
     """Pairs kept."""
     dropped: dict[str, int]
-    """Pairs left out, by reason; none outside the training data."""
+    """Dropped pairs, by reason; only in training data."""
     invalid_utf8: int
-    """Lines with a side that is not valid UTF-8; their invalid bytes are left out."""
+    """Lines with a side that is not valid UTF-8; the invalid bytes are skipped."""
     duplicates: int
-    """Lines whose normalized pair is on an earlier line too."""
+    """Lines whose normalized pair repeats an earlier line."""
     src_in_train: int | None
-    """Lines whose source is in the training pairs (for an added part: the corpus's own); None for
-    `train`.
+    """Lines whose source also occurs in the training pairs (for additional pairs: in the corpus's
+    own); None for `train`.
     """
     pairs_in_train: int | None
-    """Lines whose source and target are together in the same training pairs; None for `train`."""
+    """Lines whose pair also occurs in these training pairs; None for `train`."""
     src: SideReport
     tgt: SideReport
 
     @staticmethod
     def total(parts: "Sequence[SplitReport]") -> "SplitReport":
-        """The report on `parts` together; in percentiles of lengths, the longest of any part.
+        """The report on all `parts`; percentiles of lengths are the maximum of the parts.
 
-        What one part repeats of another is not known.
+        Repetitions across parts are not counted.
         """
         total = _summed([part.model_dump() for part in parts])
         for side in ("src", "tgt"):
@@ -125,7 +125,7 @@ class SplitReport(BaseModel):
 
 
 def _summed(tables: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The sum of each number in `tables` of tables; of what is none, none."""
+    """The sums of the numbers in nested `tables`; None stays None."""
     total: dict[str, Any] = {}
     for key in dict.fromkeys(chain.from_iterable(tables)):
         values = [table[key] for table in tables if key in table]
@@ -137,14 +137,14 @@ def _summed(tables: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 class CorpusReport(BaseModel):
-    """What `prepare` found in a corpus and made of it."""
+    """The report of `prepare` on a corpus."""
 
     src_vocab_size: int
     tgt_vocab_size: int
     splits: dict[str, SplitReport]
 
     def as_text(self) -> str:
-        """A table, one line a split, and what was dropped below it."""
+        """A table with one row per split, followed by notes on dropped pairs."""
         rows = []
         for name, split in self.splits.items():
             lengths = ["/".join(map(str, each.lengths.values())) for each in (split.src, split.tgt)]
@@ -153,8 +153,8 @@ class CorpusReport(BaseModel):
         head = ("split", "lines", "pairs", "src tokens", "tgt tokens", "<unk> src", "tgt")
         shares = "/".join(map(str, PERCENTILES))
         legend = (
-            f"(tokens of a line: {shares} % of the lines have at most so many; bytes of letters "
-            "that no subword has count as <unk>)"
+            f"(tokens per line: {shares} % of lines have at most this many; single bytes count as "
+            "<unk>)"
         )
         vocabulary = f"vocabulary  src {self.src_vocab_size:,}  tgt {self.tgt_vocab_size:,}"
         return "\n".join([table_text(head, rows), legend, vocabulary, *self._notes()])
@@ -176,17 +176,17 @@ class CorpusReport(BaseModel):
 
 REPORT = "report.json"
 SHARD = re.compile(r"shard-([1-9]\d*)(?:-of-([1-9]\d*))?", re.ASCII)
-"""The name of a shard's folder; of one that was appended, without how many there are."""
+"""The name of a shard's folder; appended shards have no total number."""
 TRAIN_FILES = (f"{TRAIN}.src.", f"{TRAIN}.tgt.", "shard-")
-"""How the names of the training text's files and folders begin."""
+"""Prefixes of the training text's files and folders."""
 OPEN_FILES = 4
-"""Of a split, mapped into memory."""
+"""Number of memory-mapped files per split."""
 HASHES_FOLDER = "hashes"
-"""In a shard: by part of the corpus, sorted hashes of its sources and of its pairs, (2, N)."""
+"""Folder in a shard with sorted hashes of sources and of pairs, (2, N), for each part."""
 
 
 class Manifest(BaseModel):
-    """`manifest.json`: what was prepared, and from which files and options."""
+    """`manifest.json`: the contents, and the files and options that they were prepared from."""
 
     model_config = ConfigDict(frozen=True, strict=True)
 
@@ -196,19 +196,19 @@ class Manifest(BaseModel):
     inputs: dict[str, str]
     """sha256 of the corpus files, by `<split>.<side>`."""
     outputs: dict[str, str]
-    """sha256 of the files beside this one, by relative path."""
+    """sha256 of the other files in this folder, by relative path."""
     pairs: dict[str, Annotated[int, Field(ge=0)]]
-    """Pairs of each split. The files of `train` also hold those of each `train+<name>`."""
+    """Number of pairs per split; the files of `train` also contain each `train+<name>`."""
     lengths: TrainingLengths = TrainingLengths()
-    """Of the pairs of `train`."""
+    """Lengths in the pairs of `train`."""
     shard: str | None = None
-    """Which share of the training text this is, such as 3/16, or 17 where it was appended; None is
-    all of it.
+    """The share of the training text in this folder, such as 3/16, or 17 for an appended shard;
+    None is all of it.
     """
     shards: list[Annotated[str, Field(pattern=rf"^{SHARD.pattern}$")]] = []
-    """Folders of which each has a share of `train`; without any, this one has it."""
+    """The folders of the shards of `train`; empty if this folder has all of it."""
     num_sentences: dict[str, int] = {}
-    """Of a shard: about as many training lines, by how many sentences they have."""
+    """For a shard: approximate number of training lines, by number of sentences."""
 
 
 @dataclass(frozen=True)
@@ -220,18 +220,18 @@ class Prepared:
 
     @staticmethod
     def of(folder: Path) -> "Prepared":
-        """The data in `folder`, of which only the manifest is read."""
+        """The data in `folder`; reads only the manifest."""
         path = folder / MANIFEST
         return Prepared(folder, parsed(Manifest, read_file(path), path))
 
     @property
     def sha256(self) -> str:
-        """Identifies the content, independent of the folder's place."""
+        """Identifies the content, independent of the folder's path."""
         content = {name: digest for name, digest in self.manifest.outputs.items() if name != REPORT}
         return sha256_bytes(json.dumps(content, sort_keys=True).encode())
 
     def continues(self, sha256: str) -> bool:
-        """Whether these are the data `sha256`, or those with further shards appended."""
+        """Whether this is the data `sha256`, possibly with more shards appended."""
         outputs = dict(self.manifest.outputs)
         for name in reversed(self.manifest.shards):
             manifest = self.manifest.model_copy(update={"outputs": outputs})
@@ -242,7 +242,7 @@ class Prepared:
 
     @functools.cached_property
     def tokenizers(self) -> Tokenizers:
-        """Both sides' tokenizers."""
+        """The tokenizers of both sides."""
         paths = [
             self.folder / name
             for name in self.manifest.outputs
@@ -251,21 +251,21 @@ class Prepared:
         return Tokenizers.from_files({path.name: read_file(path) for path in paths})
 
     def differing_keys(self, config: Config) -> list[str]:
-        """Each key of [data] and [tokenizer] that `config` sets to another value."""
+        """The keys of [data] and [tokenizer] that differ in `config`, with both values."""
         stored = {"data": self.manifest.data, "tokenizer": self.manifest.tokenizer}
         return [
-            f"{key} was {json.dumps(was)}, is {json.dumps(now)}"
+            f"{key} was {json.dumps(was)}, now {json.dumps(now)}"
             for key, (was, now) in differences(config.model_copy(update=stored), config).items()
         ]
 
     @functools.cached_property
     def shards(self) -> "list[Prepared]":
-        """The folders that have the training text, in order: this one, or its shards."""
+        """The folders with the training text, in order: this one, or its shards."""
         folders = [self.folder / name for name in self.manifest.shards]
         return list(map(Prepared.of, folders)) or [self]
 
     def split(self, name: str) -> EncodedSplit:
-        """Encoded pairs of split `name`, memory-mapped; `train` includes what the config adds."""
+        """Encoded pairs of split `name`, memory-mapped; `train` includes additional pairs."""
         self._check_has(name)
         shares = {name: 1.0}
         if name == TRAIN:
@@ -285,7 +285,7 @@ class Prepared:
                 begin = end
             if begin != len(split):
                 raise PreparedDataError(
-                    f"{shard.folder}: {name} has not the {begin:,} pairs of {MANIFEST}"
+                    f"{shard.folder}: {name} does not have the {begin:,} pairs in {MANIFEST}"
                 )
         whole = EncodedSplit.joined(list(chain.from_iterable(parts.values())))
         if len(shares) == 1:
@@ -294,7 +294,7 @@ class Prepared:
         return replace(whole, portions=tuple(zip(sizes, shares.values(), strict=True)))
 
     def lines(self, name: str, side: Side) -> list[str]:
-        """The corpus's own lines of split `name`, not normalized; row i belongs to pair i."""
+        """The corpus's original lines of split `name`; line i belongs to pair i."""
         self._check_has(name)
         if name == TRAIN and self.manifest.shards:
             of_shards = (shard.lines(name, side) for shard in self.shards)
@@ -302,13 +302,13 @@ class Prepared:
         path = lines_path(self.folder, name, side)
         raw = read_file(path, max_bytes=MAX_TEXT_BYTES).split(b"\n")[:-1]
         expected = self.manifest.pairs[name]
-        has_added = name == TRAIN  # and added pairs follow
+        has_added = name == TRAIN  # additional pairs follow
         if len(raw) < expected or (len(raw) > expected and not has_added):
             raise PreparedDataError(f"{path}: {len(raw):,} lines, but {MANIFEST} says {expected:,}")
         return [decode_line(line) for line in raw[:expected]]
 
     def report(self) -> CorpusReport:
-        """The report that was stored when the data were prepared."""
+        """Read the stored report."""
         path = self.folder / REPORT
         return parsed(CorpusReport, read_file(path), path)
 
@@ -319,17 +319,17 @@ class Prepared:
 
 
 def open_prepared(folder: Path, config: Config | None = None, *, verify: bool = True) -> Prepared:
-    """Open the prepared data in `folder`, which must fit `config` if one is given.
+    """Open the prepared data in `folder`, which must fit `config` if given.
 
-    `verify` checks the hashes of the training text too, which takes a second for some gigabytes.
+    `verify` also checks the hashes of the training text, about a second for a few gigabytes.
 
     Raises:
-        PreparedDataError: nothing is prepared there, a file is missing, altered or damaged, or
-            `config` asks for something else.
+        PreparedDataError: there is no prepared data, a file is missing, altered or damaged, or the
+            data was prepared for another config.
     """
     recover(folder)
     if not (folder / MANIFEST).exists():
-        shards = ", but shards that are to be joined" if shards_in(folder) else ""
+        shards = ", only shards; join them" if shards_in(folder) else ""
         raise PreparedDataError(f"{folder}: no prepared data{shards}")
     try:
         prepared = Prepared.of(folder)
@@ -343,12 +343,12 @@ def open_prepared(folder: Path, config: Config | None = None, *, verify: bool = 
     except DataError as error:
         raise PreparedDataError(str(error)) from error
     if config is not None and (different := prepared.differing_keys(config)):
-        raise PreparedDataError(f"{folder}: prepared with another config: {'; '.join(different)}")
+        raise PreparedDataError(f"{folder}: prepared for another config: {'; '.join(different)}")
     return prepared
 
 
 def shards_in(folder: Path) -> list[str]:
-    """The names of the shards that are prepared in `folder`."""
+    """The names of the prepared shards in `folder`."""
     names = [path.parent.name for path in folder.glob(f"shard-*/{MANIFEST}")]
     found = [name for name in names if SHARD.fullmatch(name)]
     return sorted(found, key=lambda name: int(name.split("-")[1]))
@@ -360,7 +360,7 @@ def hashes_path(folder: Path, part: str) -> Path:
 
 
 def check_unneeded(folder: Path, needed_by: Sequence[Path]) -> None:
-    """Refuse to replace the prepared data in `folder` if runs need them."""
+    """Refuse to replace the prepared data in `folder` if runs need it."""
     if needed_by:
         raise UsageError(
             f"{folder}: {needed_by[0]} was trained on it; rename the config, or use --force"

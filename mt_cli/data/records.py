@@ -1,4 +1,4 @@
-"""Records: the values of a key in JSON and Parquet files."""
+"""Records: reading the values of a key from JSON and Parquet files."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -10,16 +10,16 @@ from mt_cli.machine.files import damage_named
 from mt_cli.machine.process import import_extra
 
 READ_BYTES = 1 << 20
-"""Of a Parquet file, at a time."""
+"""Bytes to read at a time from a Parquet file."""
 ROWS_TOGETHER = 4096
 
 
 def record_texts(path: Path, key: str) -> Iterator[bytes]:
-    """The text under `key` of each record; empty where a record is.
+    """The text under `key` of each record; empty for an empty record.
 
     Raises:
-        DataError: the file cannot be read, or has no such key.
-        ResourceError: it needs a package that is not installed.
+        DataError: the file cannot be read, or does not have the key.
+        ResourceError: a required package is not installed.
     """
     values = _parquet_values if kind_of(path) == "parquet" else _json_values
     for text in values(path, key):
@@ -37,12 +37,12 @@ def _json_values(path: Path, key: str) -> Iterator[str]:
             keys = _keys_of(record) if isinstance(record, dict) else ["no object"]
             raise _no_key(f"{path}: {place}", key, keys) from None
         if not isinstance(found, str | None):
-            raise DataError(f"{path}: {place}: what is under the key {key!r} is no text")
+            raise DataError(f"{path}: {place}: the value of {key!r} is not text")
         yield found or ""
 
 
 def _value(record: object, key: str) -> object:
-    """What is under `key`, or under the keys that its dots separate."""
+    """The value under `key`, or under the nested keys that its dots separate."""
     if isinstance(record, dict) and key in record:
         return record[key]
     found = record
@@ -52,7 +52,7 @@ def _value(record: object, key: str) -> object:
 
 
 def _json_records(path: Path) -> Iterator[tuple[str, object]]:
-    """The records of a file, an object a line or an array of them, and where each stands."""
+    """The records of a file (one object per line, or an array), each with its place."""
     with open_text(path) as content:
         is_array = content.read(MAX_LINE).lstrip().startswith(b"[")
     if is_array:
@@ -82,7 +82,7 @@ def _parquet_values(path: Path, key: str) -> Iterator[str]:
     pyarrow = import_extra("pyarrow", extra="parquet", needed_by=str(path))
     parquet = import_extra("pyarrow.parquet", extra="parquet", needed_by=str(path))
     with path.open("rb") as content, damage_named(path, "Parquet", pyarrow.ArrowException, OSError):
-        # Read in pieces, and not a column of a group of rows at once.
+        # Read in small pieces instead of a whole column chunk at once.
         file = parquet.ParquetFile(content, buffer_size=READ_BYTES, pre_buffer=False)
         keys = [file.schema.column(i).path for i in range(len(file.schema))]
         if key not in keys:
@@ -90,14 +90,14 @@ def _parquet_values(path: Path, key: str) -> Iterator[str]:
         for rows in file.iter_batches(ROWS_TOGETHER, columns=[key]):
             column = rows.column(0)
             while pyarrow.types.is_struct(column.type):
-                column = column.flatten()[0]  # null where the whole record is
+                column = column.flatten()[0]  # null if the whole record is null
             for value in column.to_pylist():
                 if not isinstance(value, str | None):
-                    raise DataError(f"{path}: what is under the key {key!r} is no text")
+                    raise DataError(f"{path}: the value of {key!r} is not text")
                 yield value or ""
 
 
 def _no_key(where: str, key: str, keys: Iterable[str]) -> DataError:
     return DataError(
-        f"{where}: no key {key!r}; it has {', '.join(keys):.80}; name two of them with --columns"
+        f"{where}: no key {key!r}, only {', '.join(keys):.80}; choose two of them with --columns"
     )

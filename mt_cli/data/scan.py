@@ -1,4 +1,4 @@
-"""One pass over a split: counts what there is, and gathers what tokenizers learn from."""
+"""One pass over a split: statistics, hashes, and samples for checks and tokenizers."""
 
 import logging
 from collections import Counter
@@ -26,15 +26,15 @@ KEPT = ""
 EMPTY = "empty"
 DUPLICATE = "duplicates"
 REASONS = (KEPT, EMPTY, "copies", "max_ratio", "languages", DUPLICATE)
-"""Why a pair is left out: a side is empty, or a key of [data.filter]; arrays hold their places."""
+"""Why a pair is dropped: a side is empty, or a key of [data.filter]; arrays have the indices."""
 PAIRS_PER_JOB = 2000
 NUM_CHECKED = 10_000
-"""Lines of a split that checks look at."""
+"""Number of lines of a split for the checks."""
 NUM_LEARNED_FROM = 500_000
-"""Pairs from which tokenizers are learned; more would change little and cost memory."""
+"""Maximum pairs to learn tokenizers from; more would change little and cost memory."""
 COUNTED = 10
-"""Every tenth pair tells how many sentences are in a line, for counting takes longest; in groups of
-fewer than `FEW_PAIRS`, every pair.
+"""Sentences are counted in every tenth pair only, because counting is slow; in groups of fewer than
+`FEW_PAIRS`, in every pair.
 """
 FEW_PAIRS = 500
 Pair = tuple[str, str]
@@ -46,7 +46,7 @@ def text_options(data: DataConfig) -> TextOptions:
 
 
 def drop_reason(src: str, tgt: str, config: FilterConfig, options: TextOptions) -> str:
-    """Why this normalized pair is left out, judged alone; `KEPT` if it stays."""
+    """Why this normalized pair is dropped, regardless of other pairs; `KEPT` if it is not."""
     shorter, longer = sorted((len(src), len(tgt)))
     if not shorter:
         return EMPTY
@@ -63,25 +63,25 @@ def drop_reason(src: str, tgt: str, config: FilterConfig, options: TextOptions) 
 
 @dataclass
 class SplitStatistics:
-    """What was found in some raw pairs; those with an empty side count as lines only."""
+    """Statistics of raw pairs; pairs with an empty side only count as lines."""
 
     lines: int = 0
     invalid: int = 0
     """Lines with a side that is not valid UTF-8."""
     drops: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
-    """For each line, why its pair is left out, as a place in `REASONS`; 0 is kept."""
+    """For each line, why its pair is dropped, as an index into `REASONS`; 0 is kept."""
     src_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     pair_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
-    """Of each pair that is kept, eight bytes a pair; of its source, that of its key."""
+    """Hashes of each kept pair (8 bytes), and of the key of each kept source."""
     num_sentences: Counter[int] = field(default_factory=Counter)
-    """About as many sources as are kept, by their number of sentences."""
+    """Approximate number of kept sources, by number of sentences."""
     pairs: list[Pair] = field(default_factory=list)
     """Kept pairs, normalized, or a sample of them; empty unless tokenizers are learned."""
     sample: list[tuple[int, RawPair]] = field(default_factory=list)
-    """Some lines in order, by number from 0, for checks to look at."""
+    """A sample of lines for checks, in order, with line numbers from 0."""
 
     def dropped(self) -> Counter[str]:
-        """How many pairs are left out, by reason."""
+        """The number of dropped pairs, by reason."""
         counts = Counter(self.drops.tolist())
         return Counter({REASONS[code]: count for code, count in counts.items() if code})
 
@@ -95,12 +95,12 @@ def scan_split(
     is_share: bool = False,
     workers: int = 1,
 ) -> SplitStatistics:
-    """Read `split` once, holding only sorted hashes, counts, drops and samples of it.
+    """Read `split` once, keeping only sorted hashes, counts, drops and samples.
 
-    `[data.filter]` leaves pairs out of what is trained on.
+    `[data.filter]` applies to training splits.
 
     Raises:
-        DataError: it is empty, and not a shard's share, which may be.
+        DataError: the split is empty or all its pairs are dropped, unless it is a shard's share.
     """
     filtered = data.filter if is_trained_on(name) else FilterConfig()
     job = partial(
@@ -140,22 +140,22 @@ def scan_split(
     statistics.pair_hashes.sort()
     if statistics.invalid:
         log.warning(
-            "%s: %d pairs are not valid UTF-8; what could not be read is left out",
+            "%s: %d pairs are not valid UTF-8; skipped the invalid bytes",
             name,
             statistics.invalid,
         )
     if not statistics.lines and not is_share:
-        raise DataError(f"{split}: empty; '{name}' needs at least one line")
+        raise DataError(f"{split}: the file is empty; '{name}' needs at least one line")
     if is_trained_on(name) and not is_share and statistics.drops.all():
         reasons = dict(statistics.dropped())
-        raise DataError(f"{split}: every pair of '{name}' is left out: {reasons}")
+        raise DataError(f"{split}: every pair of '{name}' was dropped: {reasons}")
     return statistics
 
 
 def _drop_repeats(statistics: SplitStatistics) -> frozenset[int]:
-    """Drop the pairs that repeat an earlier one; returns their places among the kept."""
+    """Drop pairs that repeat an earlier one; returns their indices among the kept pairs."""
     hashes = statistics.pair_hashes
-    order = np.argsort(hashes, kind="stable")  # of equal ones, the first stays the first
+    order = np.argsort(hashes, kind="stable")  # keeps the first of equal pairs first
     in_order = hashes[order]
     repeats = order[1:][in_order[1:] == in_order[:-1]]
     kept_lines = np.flatnonzero(statistics.drops == 0)
@@ -168,7 +168,7 @@ def _drop_repeats(statistics: SplitStatistics) -> frozenset[int]:
 def scan_pairs(
     raw: Sequence[RawPair], *, options: TextOptions, filtered: FilterConfig, keeps_pairs: bool
 ) -> SplitStatistics:
-    """The statistics of the pairs `raw`; it `keeps_pairs` for tokenizers to learn from."""
+    """The statistics of `raw` pairs; with `keeps_pairs`, pairs are kept to learn tokenizers."""
     statistics = SplitStatistics(lines=len(raw))
     counted = 1 if len(raw) < FEW_PAIRS else COUNTED
     kept: list[Pair] = []
@@ -182,7 +182,7 @@ def scan_pairs(
         if reason == KEPT:
             kept.append((src, tgt))
             if len(kept) % counted == 0:
-                # In the case of the file, as when a line is translated.
+                # In the file's case, as in translation.
                 sentences = split_sentences(normalize(decode_line(raw_src)), options.src_lang)
                 statistics.num_sentences[len(sentences)] += counted
     statistics.drops = np.array(reasons, np.uint8)
@@ -199,7 +199,7 @@ def normalized(raw: bytes, options: TextOptions) -> str:
 
 
 def count_common(hashes: Hashes, others: Iterable[Hashes]) -> int:
-    """How many of `hashes` occur in one of the sorted `others`."""
+    """How many of `hashes` occur in any of the sorted `others`."""
     is_common = np.zeros(len(hashes), bool)
     for in_order in others:
         if len(in_order):
@@ -209,9 +209,9 @@ def count_common(hashes: Hashes, others: Iterable[Hashes]) -> int:
 
 
 def read_groups(split: PairSource, *, label: str) -> Iterator[list[RawPair]]:
-    """A split's raw pairs, `PAIRS_PER_JOB` at a time, with a progress bar.
+    """A split's raw pairs in groups of `PAIRS_PER_JOB`, with a progress bar.
 
-    Groups are the same however many workers take them, and so are the results.
+    The groups, and so the results, do not depend on the number of workers.
     """
     pairs = split.pairs()
     with progress_shown(label, unit="lines") as update:

@@ -1,7 +1,7 @@
-"""Shards: equal shares of a corpus's training text, prepared apart, and joined by a manifest.
+"""Shards: equal shares of the training text, prepared separately and joined by a manifest.
 
-A shard is prepared data like any other, in the folder `shard-3-of-16` of the prepared folder. When
-they are joined, that has test sets and tokenizers too, and a manifest that names the shards.
+A shard is a folder of prepared data, such as `shard-3-of-16` in the prepared folder. After joining,
+the prepared folder also has test sets, tokenizers, and a manifest that lists the shards.
 """
 
 import logging
@@ -52,38 +52,38 @@ from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers
 
 log = logging.getLogger(__name__)
 PAIRS_LEARNED_FROM = 10_000_000
-"""Of which the first shard's tokenizers learn, as many from the beginning of each file."""
+"""Maximum pairs for learning tokenizers, the same number from the beginning of each file."""
 FILES = ".files"
-"""Ends the key of a part of the corpus whose files are divided; all shards must know the same."""
+"""Suffix of the key with the file names of a divided part, which must be equal in all shards."""
 
 
 @dataclass(frozen=True)
 class Shard:
     """One of `of` equal shares of the training text, numbered from 1.
 
-    One that is appended to others is not `of` so many, and has the files that they have not.
+    An appended shard has no `of`; it has the files that the other shards do not have.
     """
 
     number: int
     of: int | None
     others: Mapping[str, str] = field(default_factory=dict)
-    """sha256 of the files of the others, as in their manifests, of one that is appended."""
+    """For an appended shard: sha256 of the files of the other shards, from their manifests."""
 
     @staticmethod
     def parse(text: str) -> "Shard":
-        """The shard that is written like 3/16.
+        """Parse a shard such as 3/16.
 
         Raises:
-            UsageError: it is not.
+            UsageError: the text has another form.
         """
         found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
         if found is None or not 1 <= int(found[1]) <= int(found[2]):
-            raise UsageError(f"--shard {text}: should be such as 3/16, the third of 16 shards")
+            raise UsageError(f"--shard {text}: expected I/N, such as 3/16, the third of 16 shards")
         return Shard(int(found[1]), int(found[2]))
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """The name of its folder."""
         return f"shard-{self.number}" + (f"-of-{self.of}" if self.of else "")
 
     def __str__(self) -> str:
@@ -91,14 +91,14 @@ class Shard:
 
     @property
     def flag(self) -> str:
-        """What prepares it; an appended one is removed before."""
+        """The flag of `prepare` for this shard."""
         return f"--shard {self}" if self.of else "--append, after removing its folder"
 
     def cut(self, corpus: Corpus) -> tuple[Corpus, dict[str, str]]:
-        """`corpus` with this share of what is trained on, and what all shards must have in common.
+        """`corpus` with this share of the training text, and hashes that all shards must share.
 
-        Whole files are divided where there are enough, and otherwise lines. Shards are runs of
-        neighbours, so that one after the other they are the corpus.
+        Shards get whole files if there are enough, otherwise lines. They are consecutive, so that
+        their concatenation is the corpus.
 
         Raises:
             UsageError: there are fewer training pairs than shards.
@@ -115,7 +115,9 @@ class Shard:
                 is_new = [not known.issuperset(_hashes(file)) for file in files]
                 first = is_new.count(False) + 1
                 if f"{name}.src.{first}" in self.others:
-                    raise DataError(f"{text}: files of other shards were changed; prepare anew")
+                    raise DataError(
+                        f"{text}: files of other shards have changed; prepare all shards again"
+                    )
                 src_paths = tuple(compress(text.src.paths, is_new))
                 tgt_paths = tuple(compress(text.tgt.paths, is_new))
                 if src_paths:
@@ -136,11 +138,11 @@ class Shard:
             elif name == TRAIN:
                 raise UsageError(f"{text}: too few lines for {self.of} shards")
         if TRAIN not in kept:
-            raise DataError(f"{corpus[TRAIN]}: no new file to append")
+            raise DataError(f"{corpus[TRAIN]}: no new files to append")
         return kept, common
 
     def _range(self, size: int) -> tuple[int, int]:
-        """Which of `size` things are in this shard."""
+        """Begin and end of this shard among `size` items."""
         assert self.of is not None
         return size * (self.number - 1) // self.of, size * self.number // self.of
 
@@ -151,12 +153,12 @@ def _hashes(file: ParallelText) -> list[str]:
 
 @dataclass(frozen=True)
 class Beginnings:
-    """`PAIRS_LEARNED_FROM` pairs of `text` at most, as many from the beginning of each file."""
+    """At most `PAIRS_LEARNED_FROM` pairs of `text`, the same number from each file's beginning."""
 
     text: ParallelText
 
     def pairs(self) -> Iterator[RawPair]:
-        """The raw lines of both sides, side by side."""
+        """The raw pairs of lines."""
         files = self.text.by_file()
         of_each = -(-PAIRS_LEARNED_FROM // len(files))
         for file in files:
@@ -164,10 +166,10 @@ class Beginnings:
 
 
 def first_tokenizers(config: Config, out: Path, shard: Shard) -> Tokenizers | None:
-    """The tokenizers of the first shard in `out`, which the others take; None for itself.
+    """The tokenizers of the first shard in `out`, for the other shards; None for the first one.
 
     Raises:
-        DataError: it is not there, or of another config.
+        DataError: the first shard is missing or from another config.
     """
     if shard.number == 1:
         return None
@@ -176,20 +178,20 @@ def first_tokenizers(config: Config, out: Path, shard: Shard) -> Tokenizers | No
         return open_prepared(folder, config, verify=False).tokenizers
     except PreparedDataError as error:
         raise DataError(
-            f"{error}; the first shard learns the tokenizers: prepare it before the others, or "
-            "bring its folder here"
+            f"{error}; the first shard learns the tokenizers, so prepare it before the others, or "
+            "copy its folder here"
         ) from error
 
 
 def appended_shard(out: Path) -> Shard:
-    """The shard that is appended to those in `out`.
+    """The next shard to append to those in `out`.
 
     Raises:
-        UsageError: there are none.
+        UsageError: there are no shards.
     """
     names = shards_in(out)
     if not names:
-        raise UsageError(f"{out}: no shards to append to; --shard and --join make such a folder")
+        raise UsageError(f"{out}: no shards to append to; create them with --shard and --join")
     others: dict[str, str] = {}
     for name in names:
         others |= Prepared.of(out / name).manifest.inputs
@@ -197,28 +199,28 @@ def appended_shard(out: Path) -> Shard:
 
 
 def unprepared_files(prepared: Prepared, config: Config) -> list[Path]:
-    """The user's files that have changed since they were prepared, or are not prepared at all."""
+    """The user's files that are new or have changed since they were prepared."""
     prepared_at = min((each.folder / MANIFEST).stat().st_mtime for each in prepared.shards)
     return changed_files(config.data, prepared.manifest.inputs, since=prepared_at)
 
 
 def warn_of_unprepared(prepared: Prepared, config: Config) -> None:
-    """Warn of the user's files that no shard of `prepared` has."""
+    """Warn about the user's files that are not in any shard of `prepared`."""
     files = unprepared_files(prepared, config)
     if files:
-        log.warning("in no shard: %s; to add new ones: --append", ", ".join(map(str, files)))
+        log.warning("not in any shard: %s; add new files with --append", ", ".join(map(str, files)))
 
 
 def join_shards(
     config: Config, out: Path, *, force: bool = False, needed_by: Sequence[Path] = ()
 ) -> tuple[CorpusReport, bool]:
-    """Make prepared data of the shards in `out`, whose files stay where they are.
+    """Join the shards in `out` into prepared data; their files are not moved.
 
-    Without `force`, data that are `needed_by` some runs are not replaced by others. Memory does not
-    grow with the corpus. Returns the report, and whether the data are new.
+    Without `force`, data that runs need (`needed_by`) is not replaced. Memory does not grow with
+    the corpus. Returns the report, and whether the data is new.
 
     Raises:
-        DataError: a shard is missing, damaged, of another config or of other files than the rest.
+        DataError: a shard is missing, damaged, or from another config or other files.
     """
     with locked(out):
         shards = _open_all(config, out)
@@ -262,23 +264,23 @@ def join_shards(
             write_atomically(out / name, of_first)
         write_atomically(out / REPORT, report_content)
         write_atomically(out / MANIFEST, content)
-        for path in out.glob(f"{TRAIN}.*"):  # of data that were prepared at once
+        for path in out.glob(f"{TRAIN}.*"):  # from data prepared without shards
             if path.name not in outputs:
                 remove(path)
     warn_of_unprepared(joined, config)
-    log.info("%s joined from %d shards\n%s", out, len(shards), report.as_text())
+    log.info("joined %s from %d shards\n%s", out, len(shards), report.as_text())
     return report, is_new
 
 
 def _open_all(config: Config, out: Path) -> list[Prepared]:
-    """All shards in `out`, in order."""
+    """Open all shards in `out`, in order."""
     found = shards_in(out)
     if not found:
         raise DataError(f"{out}: no shards; prepare them with --shard 1/N, --shard 2/N …")
     numbers = {int(name.rpartition("-")[2]) for name in found if "-of-" in name}
     if len(numbers) != 1:
         several = " and ".join(map(str, sorted(numbers))) or "no division"
-        raise DataError(f"{out}: there are shards of {several}; remove those of one division")
+        raise DataError(f"{out}: mixes shards of {several}; keep only those of one division")
     of = max(numbers)
     allow_files(OPEN_FILES * len(found))
     shards = []
@@ -288,14 +290,14 @@ def _open_all(config: Config, out: Path) -> list[Prepared]:
         if shard.name not in found:
             raise DataError(f"{folder}: missing; prepare it with {shard.flag}")
         if folder.is_symlink():
-            raise DataError(f"{folder}: a link; shards have to be in the folder itself")
+            raise DataError(f"{folder}: is a symlink; shards must be in the folder itself")
         try:
             opened = open_prepared(folder, config)
         except PreparedDataError as error:
             raise DataError(f"{error}; prepare it with {shard.flag}") from error
         if opened.manifest.shard != str(shard):
             raise DataError(
-                f"{folder}: it holds shard {opened.manifest.shard}, which would be there twice; "
+                f"{folder}: contains shard {opened.manifest.shard}, which would be used twice; "
                 f"prepare it with {shard.flag}"
             )
         shards.append(opened)
@@ -303,10 +305,10 @@ def _open_all(config: Config, out: Path) -> list[Prepared]:
 
 
 def _joined_inputs(shards: Sequence[Prepared]) -> dict[str, str]:
-    """The inputs of all shards, as of a corpus prepared at once.
+    """The inputs of all shards, as for a corpus prepared without shards.
 
     Raises:
-        DataError: two shards differ in what they have in common.
+        DataError: shards have different tokenizers or files.
     """
     known: dict[str, str] = {}
     for shard in shards:
@@ -315,8 +317,8 @@ def _joined_inputs(shards: Sequence[Prepared]) -> dict[str, str]:
         for key, digest in {**shard.manifest.inputs, **tokenizers}.items():
             if known.setdefault(key, digest) != digest:
                 raise DataError(
-                    f"{shard.folder}: made of another {key} than the shards before it; prepare "
-                    "all again that are older than your files and the first shard"
+                    f"{shard.folder}: has a different {key} than the shards before it; prepare all "
+                    "shards again that are older than your files or the first shard"
                 )
     first = shards[0].manifest.inputs
     return {
@@ -327,7 +329,7 @@ def _joined_inputs(shards: Sequence[Prepared]) -> dict[str, str]:
 
 
 def _joined_report(shards: Sequence[Prepared]) -> CorpusReport:
-    """The report on all shards; in percentiles of lengths, the longest of any shard."""
+    """The report on all shards; percentiles of lengths are the maximum of the shards."""
     reports = [shard.report() for shard in shards]
     names = dict.fromkeys(chain.from_iterable(report.splits for report in reports))
     splits = {}
@@ -348,16 +350,16 @@ def _joined_report(shards: Sequence[Prepared]) -> CorpusReport:
 
 
 def _rows(shards: Sequence[Prepared], parts: Sequence[str], row: int) -> Iterator[Hashes]:
-    """This row of each array of hashes that `shards` have of `parts`."""
+    """One row of each array of hashes of `parts` in `shards`."""
     for part in parts:
         for hashes in _hashes_of(shards, part):
             yield hashes[row]
 
 
 def _hashes_of(shards: Sequence[Prepared], part: str) -> Iterator[Hashes]:
-    """Of each shard that has the `part`, its sorted hashes of sources and of pairs, (2, N).
+    """The sorted hashes of sources and of pairs, (2, N), of each shard that has the `part`.
 
-    They are mapped into memory, where what has been read counts until the array is let go of.
+    They are memory-mapped; pages that have been read count as memory until the array is freed.
     """
     for shard in shards:
         path = hashes_path(shard.folder, part)

@@ -1,4 +1,4 @@
-"""The size of a corpus: pairs, bytes and words, and how many tokens they make."""
+"""The size of a corpus: pairs, bytes, words, and an estimate of tokens."""
 
 import math
 from collections.abc import Iterable
@@ -16,11 +16,11 @@ from mt_cli.text.normalize import decode_line, normalize
 from mt_cli.text.tokenizers import Sample, Tokenizers, learn_tokenizers
 
 MAX_WORDS = 50_000
-"""Distinct words that are counted; more make no difference to any key, and take memory."""
+"""Maximum distinct words to count; more would not change any key, and take memory."""
 SAMPLE_SIZE = 10_000
-"""Pairs that are tokenized."""
+"""Number of pairs to tokenize."""
 PADDING = 1.08
-"""Tokens of a batch with padding, over those without: as batches of like lengths have it."""
+"""Ratio of tokens with padding to tokens without, in batches of similar lengths."""
 Pair = tuple[str, str]
 
 
@@ -30,17 +30,17 @@ class CorpusSize:
 
     num_pairs: int
     num_bytes: int
-    """Of both sides, normalized, in UTF-8."""
+    """UTF-8 bytes of both sides, normalized."""
     num_words: int
-    """Distinct words of both sides, `MAX_WORDS` at most."""
+    """Distinct words of both sides, at most `MAX_WORDS`."""
     num_letters: int
     """Distinct characters of both sides."""
     sample: list[Pair]
-    """Some of the pairs, normalized."""
+    """A sample of the pairs, normalized."""
 
 
 def measure(pairs: Iterable[RawPair], *, lowercase: bool = False) -> CorpusSize:
-    """Read `pairs` once and count; with `lowercase`, as a tokenizer of lower case reads them."""
+    """Read `pairs` once and count; `lowercase` as in `[data]`."""
     num_bytes = 0
     num_pairs = 0
     words: set[str] = set()
@@ -63,28 +63,28 @@ def measure(pairs: Iterable[RawPair], *, lowercase: bool = False) -> CorpusSize:
 
 @dataclass(frozen=True)
 class TokenCount:
-    """Tokens of an epoch, as far as a sample tells."""
+    """Tokens per epoch, estimated from a sample."""
 
     num_pairs: int
     num_tokens: int
-    """Of both sides together."""
+    """Tokens of both sides together."""
     num_wider_tokens: int
-    """Of the wider side of each pair, `</s>` included: what fills batches."""
+    """Tokens of the longer side of each pair, `</s>` included; they fill the batches."""
 
     def updates(self, tokens_per_batch: int) -> int:
-        """Updates of an epoch."""
+        """Number of updates per epoch."""
         return max(1, math.ceil(PADDING * self.num_wider_tokens / tokens_per_batch))
 
 
 def count_tokens(
     config: Config, size: CorpusSize, tokenizers: Tokenizers | None = None
 ) -> TokenCount:
-    """The tokens of the pairs that `config` trains on, of this `size`.
+    """Estimate the tokens of the training pairs for `config`.
 
     Without `tokenizers`, they are learned from the sample.
 
     Raises:
-        DataError: no pair of the sample is trained on.
+        DataError: no pair of the sample is usable for training.
     """
     if tokenizers is None:
         tokenizers = learn_tokenizers(size.sample, config.tokenizer, text_options(config.data))
@@ -93,7 +93,7 @@ def count_tokens(
     lengths = [(len(src), len(tgt)) for src, tgt in zip(src_ids, tgt_ids, strict=True)]
     kept = [pair for pair in lengths if max(pair) <= config.data.max_len]
     if not kept:
-        raise DataError("no pair is left to train on: each is empty, or too long for data.max_len")
+        raise DataError("no pairs left to train on: all are empty or too long for data.max_len")
     times = size.num_pairs / len(size.sample)
     num_tokens = sum(map(sum, kept))
     num_wider = sum(max(pair) + 1 for pair in kept)

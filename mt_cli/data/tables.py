@@ -1,4 +1,4 @@
-"""Tables: the columns of .tsv and .csv files."""
+"""Tables: reading columns of .tsv and .csv files."""
 
 import csv
 import io
@@ -17,22 +17,22 @@ from mt_cli.text.normalize import (
 )
 
 QUOTED_LINES = 10_000
-"""Lines from which is told whether a .tsv file has its cells in quotes."""
+"""Number of lines for detecting quoted cells in a .tsv file."""
 MOSTLY = 0.9
-"""Share of cells in quotes from which on all are."""
+"""Share of quoted cells from which a file counts as quoted."""
 DELIMITER_LINES = 50
-"""Lines from which is told what separates the cells of a .csv file."""
+"""Number of lines for detecting the delimiter of a .csv file."""
 SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n?", re.IGNORECASE)
-"""The first line in which Excel may name what separates the cells of a .csv file."""
+"""An optional first line by which Excel sets the delimiter of a .csv file."""
 
 
 def table_cells(path: Path, column: Column) -> Iterator[bytes]:
-    """The cells of a column, by its number from 1, or by its name in the first line.
+    """The cells of a column, given by its number from 1, or by its name in the first line.
 
-    A first line that only numbers the columns, as programs write it, is no row either.
+    A first line that only numbers the columns is skipped.
 
     Raises:
-        DataError: the file cannot be read, or has no such column.
+        DataError: the file cannot be read, or does not have the column.
     """
     rows = table_rows(path)
     if isinstance(column, str):
@@ -44,36 +44,36 @@ def table_cells(path: Path, column: Column) -> Iterator[bytes]:
         if not any(cells):
             yield b""
         elif len(cells) < column:
-            raise DataError(f"{path}: line {number}: no column {column}, only {len(cells)}")
+            raise DataError(f"{path}: line {number}: no column {column}, only {len(cells)} columns")
         else:
             yield b" ".join(cells[column - 1].splitlines())  # line ends within become spaces
 
 
 def _is_numbering(cells: list[bytes]) -> bool:
-    """Whether `cells` are 1, 2 … or 0, 1 …, the head of a table whose columns have no names."""
+    """Whether `cells` are 1, 2 … or 0, 1 …: the header of a table without column names."""
     numbers = [str(number).encode() for number in range(len(cells) + 1)]
     return len(cells) > 1 and cells in (numbers[1:], numbers[:-1])
 
 
 def column_number(column: str, head: list[bytes], path: Path) -> int:
-    """The place, from 1, of the name `column` in the first row of `path`.
+    """The number, from 1, of the column named `column` in the first row of `path`.
 
     Raises:
-        DataError: it is not there.
+        DataError: the column does not exist.
     """
     names = [normalize(decode_line(name)) for name in head]
     if column not in names:
-        raise DataError(f"{path}: no column {column!r}; its first line: {', '.join(names):.80}")
+        raise DataError(f"{path}: no column {column!r}; the first line has {', '.join(names):.80}")
     return names.index(column) + 1
 
 
 def table_rows(path: Path) -> Iterator[tuple[int, list[bytes]]]:
-    """The cells of each row of a .tsv or .csv file, and the number of its first line, from 1.
+    """The cells of each row of a .tsv or .csv file, with the number of its first line, from 1.
 
-    Quotes around cells of a .csv file are taken off. Rows are as wide as the first, or empty.
+    Quotes around cells are removed. Each row must be empty or as wide as the first one.
 
     Raises:
-        DataError: the file cannot be read, or is no such table.
+        DataError: the file cannot be read, or is not such a table.
     """
     width = 0
     for number, cells in _csv_rows(path) if kind_of(path) == "csv" else _tsv_rows(path):
@@ -81,8 +81,8 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[bytes]]]:
             width = width or len(cells)
         if any(cells) and len(cells) != width:
             raise DataError(
-                f"{path}: line {number}: {len(cells)} cells, but the first row has {width}; put "
-                "cells that hold the separator in quotes"
+                f"{path}: line {number}: {len(cells)} cells, but the first row has {width}; quote "
+                "cells that contain the separator"
             )
         yield number, cells
 
@@ -95,9 +95,9 @@ def _tsv_rows(path: Path) -> Iterator[tuple[int, list[bytes]]]:
 
 
 def has_quoted_cells(path: Path) -> bool:
-    """Whether a .tsv file quotes cells, as Excel does where they have a comma, a quote or a tab.
+    """Whether a .tsv file quotes cells, as Excel does for cells with a comma, a quote or a tab.
 
-    Then every cell with a quote in it stands in quotes, with its own quotes doubled.
+    In such a file, every cell that contains a quote is quoted, with its own quotes doubled.
     """
     num_cells = 0
     num_quoted = 0
@@ -116,7 +116,7 @@ def has_quoted_cells(path: Path) -> bool:
 
 
 def _unquoted(cell: bytes) -> bytes:
-    """What the quotes of a cell hold; the cell as it is if it is not quoted."""
+    """The cell without quotes; unchanged if it is not quoted."""
     inside = cell[1:-1]
     is_quoted = len(cell) > 1 and cell.startswith(b'"') and cell.endswith(b'"')
     if not is_quoted or b'"' in inside.replace(b'""', b""):
@@ -126,7 +126,7 @@ def _unquoted(cell: bytes) -> bytes:
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[bytes]]]:
     delimiter = delimiter_of(path)
-    read: list[str] = []  # the lines of a row
+    read: list[str] = []  # the lines of the current row
     number = 1
 
     def lines() -> Iterator[str]:
@@ -142,7 +142,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[bytes]]]:
     try:
         for cells in _parsed(lines(), delimiter):
             row = "".join(read)
-            if '"' in row:  # one that nothing closes has swallowed what follows it
+            if '"' in row:  # an unclosed quote would have swallowed the following lines
                 closed = re.sub(rf'"[ \t]+(?=[{delimiter}\r\n]|$)', '"', row)  # space is harmless
                 list(_parsed(io.StringIO(closed, newline=""), delimiter, is_strict=True))
             yield number, [cell.encode("utf-8", "surrogateescape") for cell in cells]
@@ -150,30 +150,30 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[bytes]]]:
             read.clear()
     except csv.Error as error:
         raise DataError(
-            f"{path}: line {number}: {error}; a quote within quotes is doubled"
+            f"{path}: line {number}: {error}; double any quotes within quotes"
         ) from error
 
 
 def _parsed(
     lines: Iterable[str], delimiter: str, *, is_strict: bool = False
 ) -> Iterator[list[str]]:
-    """The cells of each row, which takes several lines where a quoted cell has line ends.
+    """The cells of each row; a row takes several lines if a quoted cell has line ends.
 
     Raises:
-        csv.Error: a cell is too long; or, if it `is_strict`, a quote closes where no cell ends.
+        csv.Error: a cell is too long; with `is_strict`, also if a quote closes inside a cell.
     """
     csv.field_size_limit(MAX_LINE)
     yield from csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=is_strict)
 
 
 def delimiter_of(path: Path) -> str:
-    """What separates the cells of a .csv file."""
+    """Detect the delimiter of a .csv file."""
     head = [line.decode(errors="replace") for line in islice(text_lines(path), DELIMITER_LINES)]
     if head and (named := SEPARATOR_LINE.fullmatch(head[0])):
         return named[1]
 
     def num_like_the_first(delimiter: str) -> int:
-        """Rows with as many cells as the first, if it has several: a table's delimiter has most."""
+        """Number of rows as wide as the first, if that has several cells."""
         try:
             rows = list(_parsed(head, delimiter))
         except csv.Error:

@@ -1,4 +1,4 @@
-"""Text files as people have them: lines, packed or not, and what kind of file a name promises."""
+"""Text files as people have them: lines, compressed or not, and the kinds of other files."""
 
 import codecs
 import gzip
@@ -27,39 +27,39 @@ else:
     from backports.zstd import ZstdError, ZstdFile
 
 MAX_LINE = 1 << 20
-"""Bytes of a line."""
+"""Maximum bytes of a line."""
 HEAD_BYTES = 1 << 16
-"""Bytes from which is told what a file is."""
+"""Number of bytes for detecting the kind of a file."""
 MAX_NULS = 0.3
-"""Share of NUL bytes that no text has."""
+"""Share of NUL bytes above which a file is not text."""
 MIN_BYTES = 16
-"""Fewer say nothing of the whole."""
+"""Minimum bytes for this check."""
 RETURNS_PER_LINE = 50
-"""Carriage returns for each line end from which on they are the line ends."""
+"""Carriage returns per line feed from which they count as the line ends."""
 PACKINGS: dict[bytes, Callable[[BinaryIO], object]] = {
     rb"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
-    # Also a frame without text, with which some zstd files begin.
+    # Includes skippable frames, with which some zstd files begin.
     rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18": ZstdFile,
     rb"\xfd7zXZ\x00": lzma.LZMAFile,
 }
-"""How packed files begin, and what gives a file that unpacks them."""
+"""Patterns for the beginning of compressed files, and how to open them."""
 PACKED_ENDINGS = frozenset((".gz", ".zst", ".xz"))
 NO_TEXT = re.compile(
     rb"\xff\xfe|\xfe\xff|PK\x03\x04|\xd0\xcf\x11\xe0|%PDF-\d|\{\\rtf\d|PAR1\x15|BZh\d1AY|Rar!\x1a|"
     rb"7z\xbc\xaf|SQLite format 3\x00|\x89PNG|(?:\xef\xbb\xbf)?(?:<\?xml|<tmx|<!DOCTYPE)|"
     + rb"|".join(PACKINGS)
 )
-"""How files begin that are no text, among them those that are packed twice."""
+"""Beginnings of files that are not text; after decompression, also compressed ones."""
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, ZstdError, lzma.LZMAError)
-"""What unpacking a damaged file raises."""
+"""Exceptions for damaged compressed files."""
 
 
 @contextmanager
 def open_text(path: Path) -> Iterator[io.BufferedIOBase]:
-    """The bytes of the text file `path`, unpacked if it is packed, without its byte order mark.
+    """Open a text file as bytes, decompressed if necessary, without a byte order mark.
 
     Raises:
-        DataError: it is not there, or is no text in UTF-8.
+        DataError: the file is missing, or is not UTF-8 text.
     """
     with open_bytes(path) as content:
         head = content.peek(HEAD_BYTES)
@@ -71,20 +71,20 @@ def open_text(path: Path) -> Iterator[io.BufferedIOBase]:
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[io.BufferedReader]:
-    """The bytes of a file, unpacked if it is packed.
+    """Open a file as bytes, decompressed if necessary.
 
     Raises:
-        DataError: it is not there, or is packed and damaged.
+        DataError: the file is missing, or is compressed and damaged.
     """
     if path.is_dir() or not path.exists():
         raise DataError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}")
-    with damage_named(path, "packed file", *DAMAGE), ExitStack() as stack:
+    with damage_named(path, "compressed file", *DAMAGE), ExitStack() as stack:
         file = stack.enter_context(path.open("rb", buffering=HEAD_BYTES))
         yield stack.enter_context(unpacked(cast("io.BufferedReader", file)))
 
 
 def unpacked(file: io.BufferedReader) -> io.BufferedReader:
-    """`file`, or its unpacked content; all of these classes have the methods of a reader."""
+    """`file`, or its decompressed content; all these classes have the methods of a reader."""
     head = file.peek(HEAD_BYTES)
     for beginning, unpack in PACKINGS.items():
         if re.match(beginning, head):
@@ -93,9 +93,9 @@ def unpacked(file: io.BufferedReader) -> io.BufferedReader:
 
 
 def check_is_text(head: bytes, path: Path | None) -> None:
-    """Make sure that what begins with `head` is text whose lines can be told apart.
+    """Check by its beginning `head` that a file is text with line feeds as line ends.
 
-    It is in `path`, or on standard input.
+    `path` is None for standard input.
 
     Raises:
         DataError: it is something else.
@@ -106,28 +106,30 @@ def check_is_text(head: bytes, path: Path | None) -> None:
     has_other_line_ends = lone_returns > RETURNS_PER_LINE * head.count(b"\n")
     if NO_TEXT.match(head) or is_full_of_nuls or has_other_line_ends:
         raise DataError(
-            f"{name}: expected lines of UTF-8, plain or as .gz, .zst or .xz; found {shown(head)}"
+            f"{name}: expected lines of UTF-8, plain, .gz, .zst or .xz; found {shown(head)}"
         )
 
 
 def read_text(path: Path) -> bytes:
-    """The whole content of a text file, as `open_text` gives it.
+    """Read a whole text file, as with `open_text`.
 
     Raises:
-        DataError: it cannot be read, is no text, or is too large.
+        DataError: the file cannot be read, is not text, or is too large.
     """
     with open_text(path) as content:
         data = content.read(MAX_TEXT_BYTES + 1)
     if len(data) > MAX_TEXT_BYTES:
-        raise DataError(f"{path}: more than {MAX_TEXT_BYTES:,} bytes; split it into smaller files")
+        raise DataError(
+            f"{path}: larger than {MAX_TEXT_BYTES:,} bytes; split it into smaller files"
+        )
     return data
 
 
 def scored_lines(content: bytes, path: Path) -> list[str]:
-    """The lines of the `content` of `path`, all of which are UTF-8: other bytes change scores.
+    """The lines in the `content` of `path`, which must all be UTF-8: other bytes change scores.
 
     Raises:
-        DataError: one is not.
+        DataError: a line is not UTF-8.
     """
     for number, line in enumerate(content.split(b"\n"), 1):
         if not is_valid_utf8(line):
@@ -136,35 +138,35 @@ def scored_lines(content: bytes, path: Path) -> list[str]:
 
 
 def check_aligned(path: Path, lines: Sequence[str], to: str, to_lines: Sequence[str]) -> None:
-    """Make sure that `lines`, of `path`, are as many as `to_lines`, those of what `to` names.
+    """Check that `path` and `to` have the same number of lines.
 
     Raises:
-        DataError: they are not.
+        DataError: they do not.
     """
     if len(lines) != len(to_lines):
         raise DataError(
-            f"{path}: {len(lines)} lines, but {to} has {len(to_lines)}; they must align"
+            f"{path}: {len(lines)} lines, but {to} has {len(to_lines)}; lines must align"
         )
 
 
 def check_is_lines(path: Path) -> None:
-    """Refuse a file whose name says that it is more than lines, as a table is.
+    """Reject a file that is not plain lines by its name, such as a table.
 
     Raises:
-        UsageError: it is.
+        UsageError: the name is that of another kind of file.
     """
     kind = named_kind(path)
     if kind:
         raise UsageError(
-            f"{path}: a {kind} file cannot be read here; give a text file with one text a line "
+            f"{path}: cannot read a {kind} file here; use a text file with one text per line "
             "(translate takes a column of a .csv or .tsv file with --columns)"
         )
 
 
 def text_lines(path: Path) -> Iterator[bytes]:
-    """The raw lines of a text file, line ends included.
+    """The raw lines of a text file, including line ends.
 
-    At most `MAX_LINE` + 1 bytes of a line are read before it is refused.
+    A too long line is rejected after reading `MAX_LINE` + 1 bytes.
     """
     with open_text(path) as content:
         pieces = iter(partial(content.readline, MAX_LINE + 1), b"")
@@ -174,10 +176,10 @@ def text_lines(path: Path) -> Iterator[bytes]:
             yield line
 
 
-# What a file is
+# Kinds of files
 
 Kind = Literal["tsv", "csv", "json", "parquet", "tmx"]
-"""Of a file that is more than lines."""
+"""Kinds of files that are not plain lines."""
 ENDINGS: dict[str, Kind] = {
     ".tsv": "tsv",
     ".tab": "tsv",
@@ -189,24 +191,24 @@ ENDINGS: dict[str, Kind] = {
     ".tmx": "tmx",
 }
 MAX_QUOTATION = 80
-"""Characters of a file that an error shows."""
+"""Maximum characters of a file that an error quotes."""
 
 
 def named_kind(path: Path) -> Kind | None:
-    """What a file's name says that it is; None is lines of text."""
+    """The kind of a file by its name; None for lines of text."""
     return ENDINGS.get(without_packing(path).suffix.lower())
 
 
 def without_packing(path: Path) -> Path:
-    """`path` without the ending that says how the file is packed."""
+    """`path` without the ending of a compressed file."""
     return path.with_suffix("") if path.suffix.lower() in PACKED_ENDINGS else path
 
 
 def kind_of(path: Path) -> Kind:
-    """What a file with columns is, by its name, or else by its first line.
+    """The kind of a file with columns, by its name, or else by its first line.
 
     Raises:
-        DataError: it has no columns.
+        DataError: the file has no columns.
     """
     if kind := named_kind(path):
         return kind
@@ -215,9 +217,9 @@ def kind_of(path: Path) -> Kind:
         return "json"
     if b"\t" in first:
         return "tsv"
-    raise DataError(f"{path}: no tab and no JSON object in its first line: {shown(first)}")
+    raise DataError(f"{path}: the first line has neither a tab nor a JSON object: {shown(first)}")
 
 
 def shown(raw: bytes) -> str:
-    """The beginning of a line, for an error."""
+    """The beginning of a line, to quote in an error."""
     return repr(decode_line(raw)[:MAX_QUOTATION])

@@ -1,4 +1,4 @@
-"""TMX: translation memories, of which two languages are read."""
+"""TMX: reading the texts of translation memories."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,27 +9,27 @@ from mt_cli.machine.files import damage_named
 from mt_cli.text.language import base_language
 
 HIDDEN = ("bpt", "ept", "it", "ph", "ut")
-"""Elements of a text whose content is formatting."""
+"""Elements whose content is formatting, not text."""
 XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 Texts = dict[str, str]
-"""The text of a unit in each of its languages, the source's first where the file names it."""
+"""The text of a unit in each language, the source language first if the file names it."""
 
 
 def tmx_texts(path: Path, column: str) -> Iterator[bytes]:
-    """The texts of a file in the language `column`, or of the side `src` or `tgt`.
+    """The texts of a file in the language `column`, or on the side `src` or `tgt`.
 
-    A unit without such a text gives an empty one. Where there is none in `pt-PT`, it is that in
-    `pt` or `pt-BR`.
+    A unit without this text gives an empty one. Other variants are accepted: `pt` or `pt-BR` for
+    `pt-PT`.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: the file cannot be read.
     """
     for texts in tmx_units(path):
         yield _text(texts, column).encode()
 
 
 def tmx_languages(path: Path) -> list[str]:
-    """The languages of the first unit, the source's first.
+    """The languages of the first unit, the source language first.
 
     Raises:
         DataError: the file cannot be read.
@@ -41,7 +41,7 @@ def tmx_units(path: Path) -> Iterator[Texts]:
     """The units of a file.
 
     Raises:
-        DataError: it cannot be read as XML.
+        DataError: the file is not valid XML.
     """
     src_lang = ""
     body = None
@@ -59,7 +59,7 @@ def tmx_units(path: Path) -> Iterator[Texts]:
                 yield _texts(element, src_lang)
                 element.clear()
                 if body is not None:
-                    body.clear()  # or memory would grow with the file
+                    body.clear()  # otherwise memory grows with the file
 
 
 def _texts(unit: ElementTree.Element, src_lang: str) -> Texts:
@@ -81,7 +81,7 @@ def _text(texts: Texts, column: str) -> str:
         for lang, text in texts.items()
         if text and base_language(lang) == base_language(column)
     ]
-    of_language.sort(key=lambda lang: lang.lower() != column.lower())  # its own variant first
+    of_language.sort(key=lambda lang: lang.lower() != column.lower())  # the exact variant first
     return texts[of_language[0]] if of_language else ""
 
 

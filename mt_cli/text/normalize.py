@@ -119,9 +119,9 @@ def _is_of_joining_script(character: str) -> bool:
 
 
 def key_of(text: str) -> str:
-    """What two texts share that differ in case, spaces and the marks at their end alone.
+    """`text` without case, spaces and final marks, to find near-duplicates.
 
-    The key of a text of marks alone is the text.
+    A text of marks only is its own key.
     """
     text = "".join(normalize(text).casefold().split())
     end = len(text)

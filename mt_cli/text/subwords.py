@@ -87,7 +87,7 @@ class SubwordTokenizer:
         return self._processor.encode(escaped, num_threads=1)
 
     def _encode_words(self, words: Sequence[str]) -> list[int]:
-        """Ids of escaped `words`; each word is encoded once, since BPE never merges across spaces."""
+        """Ids of escaped `words`; BPE never merges across spaces, so words can be cached."""
         if len(self._ids_of_words) > CACHED_WORDS:
             self._ids_of_words = {}
         cache = self._ids_of_words

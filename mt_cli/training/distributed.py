@@ -87,7 +87,7 @@ class World:
         return results[0] if self.is_first else by_others()
 
     def ask_first(self, question: Callable[[], Answer | None]) -> Answer | Literal[""] | None:
-        """The result of `question()` in the first process; in others, None if it is None, else ""."""
+        """`question()` in the first process; the others get None if that is None, else ""."""
         answer: Answer | Literal[""] | None = ""
         if self.is_first:
             try:

@@ -137,8 +137,8 @@ def test_a_pattern_stands_for_files_in_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("targets", "message"),
     [
-        ({"a.en": "one\n"}, "b.de stands beside no file"),
-        ({"a.en": "one\n", "c.en": "two\n"}, "b.de stands beside .*c.en"),
+        ({"a.en": "one\n"}, "b.de is paired with no file"),
+        ({"a.en": "one\n", "c.en": "two\n"}, "b.de is paired with .*c.en"),
         ({}, r"no such file: .*\?.en"),
         ({"a.en": "one\ntwo\n", "b.en": ""}, "a.en: 2 lines, but .*a.de has 1"),
     ],

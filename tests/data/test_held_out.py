@@ -56,7 +56,7 @@ def test_a_corpus_that_changes_meanwhile_is_refused(
             yield src.encode(), tgt.encode()
 
     monkeypatch.setattr(ParallelText, "pairs", read_once)
-    with pytest.raises(DataError, match="changed while it was read"):
+    with pytest.raises(DataError, match="changed while being read"):
         cut(tmp_path / "cut", first)
 
 

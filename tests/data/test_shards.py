@@ -111,7 +111,7 @@ def test_a_shard_that_is_there_is_not_prepared_again(tmp_path: Path) -> None:
     config = config_of(tmp_path, {"train": PAIRS, "val": HELD_OUT})
     out = tmp_path / "out"
     prepare(config, out, Shard(1, 2))
-    with pytest.raises(UsageError, match="holds shards"):
+    with pytest.raises(UsageError, match="contains shards"):
         prepare_corpus(Inputs(config), out)
     prepare_all(config, out, 2)
     first = prepare_corpus(Inputs(config, shard=Shard(1, 2)), out / "shard-1-of-2")
@@ -152,7 +152,7 @@ def test_a_changed_file_is_not_appended(tmp_path: Path) -> None:
     config = files_config(tmp_path, [PAIRS[:8], PAIRS[8:16]])
     prepare_all(config, tmp_path / "out", 2)
     write_pairs(tmp_path, "part1", PAIRS[16:])
-    with pytest.raises(DataError, match="prepare anew"):
+    with pytest.raises(DataError, match="prepare all shards again"):
         append(config, tmp_path / "out")
 
 
@@ -231,14 +231,14 @@ def learn_again(config: Config, out: Path) -> Config:
     ("change", "message"),
     [
         (remove_third, "shard-3-of-4: missing; prepare it with --shard 3/4"),
-        (double_second, "shard-3-of-4: it holds shard 2/4, which would be there twice"),
-        (change_config, "shard-4-of-4: prepared with another config: data.max_len was 77"),
+        (double_second, "shard-3-of-4: contains shard 2/4, which would be used twice"),
+        (change_config, "shard-4-of-4: prepared for another config: data.max_len was 77"),
         (divide_otherwise, "shards of 3 and 4"),
         (damage_one, "shard-2-of-4/train.tgt.npy: altered or damaged.*--shard 2/4"),
-        (link_one, "shard-2-of-4: a link"),
-        (add_a_file, "shard-4-of-4: made of another train.files"),
-        (change_val, "shard-4-of-4: made of another val.src"),
-        (learn_again, "shard-2-of-4: made of another tokenizer/"),
+        (link_one, "shard-2-of-4: is a symlink"),
+        (add_a_file, "shard-4-of-4: has a different train.files"),
+        (change_val, "shard-4-of-4: has a different val.src"),
+        (learn_again, "shard-2-of-4: has a different tokenizer/"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -278,7 +278,7 @@ def test_a_manifest_that_leads_out_of_its_folder_is_refused(tmp_path: Path, name
 def test_a_corpus_of_which_nothing_is_left_is_not_joined(tmp_path: Path) -> None:
     files = [[("Gleich.", "Gleich.")] * 3] * 2
     config = files_config(tmp_path, files, filter={"copies": True})
-    with pytest.raises(DataError, match="every pair of 'train' is left out"):
+    with pytest.raises(DataError, match="every pair of 'train' was dropped"):
         prepare(config, tmp_path / "out", Shard(1, 2))
 
 
@@ -300,7 +300,7 @@ def test_without_the_first_shard_others_have_no_tokenizers(tmp_path: Path) -> No
     with pytest.raises(DataError, match="no shards"):
         join_shards(config, tmp_path / "out")
     prepare(config, tmp_path / "out", Shard(1, 4))
-    with pytest.raises(DataError, match="shards that are to be joined"):
+    with pytest.raises(DataError, match="only shards; join them"):
         open_prepared(tmp_path / "out")
 
 
