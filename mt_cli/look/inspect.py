@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from statistics import mode
+from typing import TYPE_CHECKING
 
 from mt_cli.config.load import differences, flat, parse_config
 from mt_cli.config.schema import TRAIN, VAL, Config
@@ -21,7 +22,6 @@ from mt_cli.errors import DataError, MtCliError, UsageError
 from mt_cli.evaluation.kept import WEIGHTS, kept_scores, validation_of
 from mt_cli.machine.files import MANIFEST, read_json
 from mt_cli.machine.locks import is_locked
-from mt_cli.model.inside import ModuleShapes
 from mt_cli.model.numpy_model import Shape, num_parameters
 from mt_cli.runs.checkpoint import MODEL
 from mt_cli.runs.metrics import read_metrics
@@ -38,6 +38,9 @@ from mt_cli.runs.run import (
 )
 from mt_cli.text import SPECIALS
 from mt_cli.text.tokenizers import Tokenizer
+
+if TYPE_CHECKING:  # torch is not needed to list runs
+    from mt_cli.model.inside import ModuleShapes
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +166,7 @@ def _value(value: object) -> str:
     return str(value)
 
 
-def shapes_as_text(traced: Sequence[ModuleShapes]) -> str:
+def shapes_as_text(traced: "Sequence[ModuleShapes]") -> str:
     """A row for each module: its name, and the shapes that go in and come out."""
     rows = []
     for module in traced:
