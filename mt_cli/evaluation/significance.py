@@ -11,13 +11,7 @@ from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric, Signature
 from sacrebleu.significance import PairedTest, Result
 
-from mt_cli.evaluation.scoring import (
-    METRIC_NAMES,
-    RESAMPLES,
-    MetricName,
-    bleu_tokenizer,
-    make_metrics,
-)
+from mt_cli.evaluation.scoring import RESAMPLES, MetricName, Metrics
 
 TRIALS = 10_000
 """Of the approximate randomization: sacreBLEU's own number."""
@@ -106,13 +100,12 @@ def paired_tests(
     baseline: Sequence[str],
     systems: Sequence[Sequence[str]],
     refs: Sequence[Sequence[str]],
+    metrics: Metrics,
     *,
-    lang: str = "",
-    lowercase: bool = False,
     resamples: int = RESAMPLES,
     trials: int = TRIALS,
 ) -> list[tuple[MetricTest, ...]]:
-    """BLEU, chrF2 and TER of each of `systems` against `baseline`; `lang` is as in `score`.
+    """Each of `systems` against `baseline` by each of `metrics`.
 
     Each of `refs` has a reference for each line.
 
@@ -121,7 +114,6 @@ def paired_tests(
     """
     named: list[tuple[str, Sequence[str]]] = [("0", baseline)]
     named += [(str(i), hyps) for i, hyps in enumerate(systems, 1)]
-    metrics = _metrics(refs, lang, lowercase)
     by_name = cast("Mapping[str, Metric]", metrics)
     bootstrap = PairedTest(
         named, by_name, list(map(list, refs)), test_type="bs", n_samples=resamples
@@ -130,10 +122,10 @@ def paired_tests(
     tests = []
     for number, hyps in enumerate(systems, 1):
         of_system = []
-        for name in METRIC_NAMES:
+        for name, metric in metrics.items():
             before = Estimate.of(results[name][0])
             after = Estimate.of(results[name][number])
-            randomization = Randomization(metrics[name], [baseline], [hyps], refs)
+            randomization = Randomization(metric, [baseline], [hyps], refs)
             has_difference = before.score != after.score  # otherwise nothing is left to test
             of_system.append(
                 MetricTest(
@@ -149,11 +141,6 @@ def paired_tests(
             )
         tests.append(tuple(of_system))
     return tests
-
-
-def _metrics(refs: Sequence[Sequence[str]], lang: str, lowercase: bool) -> dict[MetricName, Metric]:
-    bleu, chrf, ter = make_metrics(bleu_tokenizer(refs[0], lang), lowercase)
-    return {"BLEU": bleu, "chrF2": chrf, "TER": ter}
 
 
 class Randomization:
@@ -233,14 +220,13 @@ def group_tests(
     baseline: Sequence[Sequence[str]],
     system: Sequence[Sequence[str]],
     refs: Sequence[Sequence[str]],
+    metrics: Metrics,
     *,
-    lang: str = "",
-    lowercase: bool = False,
     trials: int = TRIALS,
 ) -> tuple[GroupTest, ...]:
-    """BLEU, chrF2 and TER of the translations of several runs against those of as many others."""
+    """The translations of several runs against those of as many others, by each of `metrics`."""
     tests = []
-    for name, metric in _metrics(refs, lang, lowercase).items():
+    for name, metric in metrics.items():
         scores = [
             float(metric.corpus_score(list(hyps), list(map(list, refs))).score)
             for hyps in (*baseline, *system)
