@@ -173,9 +173,7 @@ def _helpers(scores: Mapping[str, Any]) -> Iterator[str]:
     if "with" in scores:
         yield "with " + " and ".join(member["run"] for member in scores["with"])
     if "reranked_by" in scores:
-        reranker = scores["reranked_by"]
-        weights = reranker["weights"]
-        yield f"reranked by {reranker['run']} ({weights['reverse']:g}, {weights['length']:g})"
+        yield f"reranked by {scores['reranked_by']['run']}"
 
 
 def _metric(details: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,13 +7,17 @@ from os import PathLike
 from pathlib import Path
 from typing import TypedDict
 
+from sacrebleu.metrics.base import Metric
+
 from mt_cli.data.text_files import check_aligned, check_is_lines, read_text, scored_lines
 from mt_cli.errors import UsageError
 from mt_cli.evaluation.evaluate import System
 from mt_cli.evaluation.scoring import (
     MAX_RESAMPLED,
     RESAMPLES,
-    sentence_chrf,
+    Metrics,
+    make_metrics,
+    sentence_scores,
     symptoms,
 )
 from mt_cli.evaluation.significance import (
@@ -125,7 +129,7 @@ def compare_systems(
         raise UsageError("compare needs at least two systems; the first is the baseline")
     recipes = [open_model(path).recipe if path.is_dir() else None for path in paths[1:]]
     comparisons = {}
-    for test_set, (baseline, *systems), text in _translated(paths, options, choice):
+    for test_set, (baseline, *systems), metrics in _translated(paths, options, choice):
         refs = test_set.refs
         # sacreBLEU keeps a number in memory for each sentence of each resample.
         n = len(refs[0])
@@ -135,11 +139,11 @@ def compare_systems(
         log.info("%s: testing with %d resamples and %d trials", test_set.name, resamples, trials)
         for symptom in symptoms(baseline, refs[0]):
             log.warning("%s: %s", test_set.name, symptom)
-        tests = paired_tests(baseline, systems, refs, **text, resamples=resamples, trials=trials)
+        tests = paired_tests(baseline, systems, refs, metrics, resamples=resamples, trials=trials)
         contrasts = []
         for path, recipe, hyps, of_system in zip(paths[1:], recipes, systems, tests, strict=True):
             sources = test_set.sources or None
-            changes = find_changes(baseline, hyps, refs, sources, lowercase=text["lowercase"])
+            changes = find_changes(baseline, hyps, refs, sources, metrics["chrF2"])
             changes.sort(key=lambda change: -abs(change["difference"]))
             outcome: Outcome = outcome_of(of_system) if changes else "identical"
             contrasts.append(Contrast(str(path), recipe, outcome, of_system, changes))
@@ -168,8 +172,8 @@ def compare_groups(
         raise UsageError("--with: the same run is given twice; name each training once")
     found = {}
     num_baseline = len(baseline)
-    for test_set, hyps, text in _translated([*baseline, *system], options, choice):
-        tests = group_tests(hyps[:num_baseline], hyps[num_baseline:], test_set.refs, **text)
+    for test_set, hyps, metrics in _translated([*baseline, *system], options, choice):
+        tests = group_tests(hyps[:num_baseline], hyps[num_baseline:], test_set.refs, metrics)
         found[test_set.name] = GroupComparison(
             test_set.name,
             len(test_set.refs[0]),
@@ -180,29 +184,24 @@ def compare_groups(
     return found
 
 
-class Text(TypedDict):
-    """Language and case of the references."""
-
-    lang: str
-    lowercase: bool
-
-
 def _translated(
     paths: Sequence[Path], options: DecodingOptions, choice: EvalChoice
-) -> Iterator[tuple[EvalSet, list[list[str]], Text]]:
-    """Each test set, the translations of each system in `paths`, and the kind of references."""
+) -> Iterator[tuple[EvalSet, list[list[str]], Metrics]]:
+    """Each test set, the translations of each system in `paths`, and the metrics of it."""
     systems = {}
     for path in paths:
         if path.is_dir() or not path.exists():  # a pipe also counts as a file of translations
             systems[path] = System([path], options)
-    text: Text = {"lang": "", "lowercase": False}
+    lang = ""
+    lowercase = False
     if systems:
         directions = {path: _direction(system.run) for path, system in systems.items()}
         if len({*directions.values()}) > 1:
             raise UsageError("; ".join(f"{path}: {each}" for path, each in directions.items()))
         first = next(iter(systems.values()))
         data = first.run.config.data
-        text = {"lang": data.tgt_lang, "lowercase": data.lowercase}
+        lang = data.tgt_lang
+        lowercase = data.lowercase
         test_sets = first.test_sets(choice)
     else:
         files = choice.files(needs_sources=False)
@@ -222,7 +221,8 @@ def _translated(
                 hyps_of[path] = systems[path].evaluate(test_set).hyps
             else:
                 hyps_of[path] = _read_hyps(path, test_set)
-        yield test_set, [hyps_of[path] for path in paths], text
+        metrics = make_metrics(test_set.refs[0], lang, lowercase=lowercase)
+        yield test_set, [hyps_of[path] for path in paths], metrics
 
 
 def find_changes(
@@ -230,16 +230,15 @@ def find_changes(
     hyps: Sequence[str],
     refs: Sequence[Sequence[str]],
     sources: Sequence[str] | None,
-    *,
-    lowercase: bool = False,
+    chrf: Metric,
 ) -> list[Change]:
     """The sentences whose translations differ between `baseline` and `hyps`, in order."""
     changed = [i for i in range(len(hyps)) if baseline[i] != hyps[i]]
     changed_refs = []
     for of_all in refs:
         changed_refs.append([of_all[i] for i in changed])
-    before = sentence_chrf([baseline[i] for i in changed], changed_refs, lowercase=lowercase)
-    after = sentence_chrf([hyps[i] for i in changed], changed_refs, lowercase=lowercase)
+    before = sentence_scores(chrf, [baseline[i] for i in changed], changed_refs)
+    after = sentence_scores(chrf, [hyps[i] for i in changed], changed_refs)
     changes: list[Change] = []
     for i, old, new in zip(changed, before, after, strict=True):
         changes.append(

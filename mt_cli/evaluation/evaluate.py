@@ -15,13 +15,12 @@ from mt_cli.evaluation.kept import SPLIT, WEIGHTS, write_evaluation
 from mt_cli.evaluation.model_card import write_card
 from mt_cli.evaluation.scoring import Scores, score, symptoms
 from mt_cli.evaluation.test_sets import EvalChoice, EvalSet, pinned_splits
-from mt_cli.machine.files import built_beside, sha256_json
+from mt_cli.machine.files import built_beside, sha256_file, sha256_json
 from mt_cli.machine.locks import locked
 from mt_cli.machine.terminal import progress_shown
 from mt_cli.runs.opening import open_models, open_prepared_of
 from mt_cli.runs.run import EVALUATIONS, Run
 from mt_cli.text.tokenizers import Tokenizers
-from mt_cli.translation.glossary import Glossary
 from mt_cli.translation.options import DecodingOptions, search_facts, search_name
 from mt_cli.translation.result import warnings_of
 from mt_cli.translation.scorer import reverse_run
@@ -113,11 +112,7 @@ class System:
         config = options.config_of(self.run)
         facts = search_facts(config, self.run.tokenizers)
         if config.glossary is not None:
-            data = self.run.config.data
-            glossary = Glossary.read(
-                config.glossary, src_lang=data.src_lang, tgt_lang=data.tgt_lang
-            )
-            facts["glossary"] = glossary.sha256
+            facts["glossary"] = sha256_file(Path(config.glossary))
         if options.backend not in (None, self.run.config.model.backend):
             facts["backend"] = options.backend
         made_by: dict[str, object] = {

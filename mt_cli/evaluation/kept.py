@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mt_cli.machine.files import (
     read_json,
@@ -45,33 +46,29 @@ def write_evaluation(
 
 
 @dataclass(frozen=True)
-class KeptScore:
-    """One saved score of a split's translations."""
+class KeptEvaluation:
+    """The scores of a split's translations."""
 
-    evaluation: str
-    """Name of the evaluation's folder."""
+    name: str
+    """Of its folder."""
     split: str
     n: int
-    """Number of sentences."""
-    metric: str
-    """Key of the metric, such as `bleu`."""
-    name: str
-    """sacreBLEU's name, such as `BLEU`."""
-    score: float
-    signature: str
+    """Sentences."""
     search: str
-    """Search settings, such as `beam_size 5, length_penalty 1.8`."""
+    """Such as `beam_size 5, length_penalty 1.8`."""
+    scores: Mapping[str, Mapping[str, Any]]
+    """By metric, such as `bleu`: sacreBLEU's `name`, `score` and `signature`, and more."""
 
 
-def kept_scores(run: Run, *, checkpoint: str | None) -> list[KeptScore]:
-    """All saved scores of splits translated by `checkpoint` alone, with its current weights.
+def kept_evaluations(run: Run, *, checkpoint: str | None) -> list[KeptEvaluation]:
+    """Every evaluation of a split by `checkpoint` alone, with its present weights.
 
     Raises:
         DataError: a file is damaged.
     """
-    found: list[KeptScore] = []
+    evaluations: list[KeptEvaluation] = []
     if checkpoint is None:
-        return found
+        return evaluations
     weights = run.weights_sha256(checkpoint)
     for folder in run.kept_evaluations():
         record = read_json(folder / SCORES)
@@ -82,15 +79,16 @@ def kept_scores(run: Run, *, checkpoint: str | None) -> list[KeptScore]:
         search = ""
         if isinstance(settings, dict):
             search = ", ".join(f"{key} {value}" for key, value in settings.items())
+        scores: dict[str, Any] = {}
         for metric in METRIC_KEYS:
-            match record.get(metric), record.get("n"):
-                case (
-                    {"name": str(name), "score": int(score) | float(score), "signature": str(by)},
-                    int(n),
-                ):
-                    split = str(record[SPLIT])
-                    found.append(KeptScore(folder.name, split, n, metric, name, score, by, search))
-    return found
+            match record.get(metric):
+                case {"name": str(), "score": int() | float(), "signature": str()} as details:
+                    scores[metric] = details
+        n = record.get("n")
+        if scores and isinstance(n, int):
+            split = str(record[SPLIT])
+            evaluations.append(KeptEvaluation(folder.name, split, n, search, scores))
+    return evaluations
 
 
 def validation_of(run: Run, checkpoint: str | None) -> Mapping[str, object]:

@@ -4,12 +4,11 @@ import json
 import logging
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from itertools import groupby
 
 from jinja2 import Environment, TemplateError
 
 from mt_cli.errors import MtCliError
-from mt_cli.evaluation.kept import kept_scores, validation_of
+from mt_cli.evaluation.kept import kept_evaluations, validation_of
 from mt_cli.machine.files import (
     read_file,
     write_atomically,
@@ -37,7 +36,6 @@ def write_card(run: Run) -> None:
 def card(run: Run) -> str:
     """The model card of the best checkpoint, in Markdown."""
     checkpoint = run.best_checkpoint
-    kept = kept_scores(run, checkpoint=checkpoint)
     data = run.config.data
     # The licence is only known for runs trained on nothing but the bundled sample.
     learnt_alone = run.manifest.init_from is None and not run.manifest.distil_from
@@ -48,8 +46,7 @@ def card(run: Run) -> str:
         name=" ".join(run.folder.resolve().name.split()),
         languages=dict.fromkeys((data.src_lang, data.tgt_lang)),
         license="mit" if is_sample else None,
-        results=[(name, list(of)) for name, of in groupby(kept, key=lambda each: each.evaluation)],
-        kept=kept,
+        evaluations=kept_evaluations(run, checkpoint=checkpoint),
         validation=validation_of(run, checkpoint),
         checkpoint=checkpoint,
         run=run,

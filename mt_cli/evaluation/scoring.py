@@ -22,7 +22,9 @@ MAX_RESAMPLED = 10_000
 ENOUGH_LINES = 1000
 """Number of references that are enough to find their script."""
 MetricName = Literal["BLEU", "chrF2", "TER"]
-METRIC_NAMES: tuple[MetricName, ...] = ("BLEU", "chrF2", "TER")
+KEYS: Mapping[MetricName, str] = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
+"""Of records and of what `--json` prints."""
+Metrics = Mapping[MetricName, Metric]
 
 
 @dataclass(frozen=True)
@@ -75,38 +77,36 @@ def score(
     n_bootstrap = RESAMPLES if len(hyps) <= MAX_RESAMPLED else 1
     scores = {}
     results = []
-    for key, metric in zip(
-        ("bleu", "chrf", "ter"), make_metrics(bleu_tokenizer(refs[0], lang), lowercase), strict=True
-    ):
+    for name, metric in make_metrics(refs[0], lang, lowercase=lowercase).items():
         results.append(_corpus_score(metric, hyps, refs, n_bootstrap=n_bootstrap))
-        scores[key] = _describe(metric, results[-1])
+        scores[KEYS[name]] = _describe(metric, results[-1])
     return Scores(scores, len(hyps), results[0].ratio)  # type: ignore[attr-defined]
 
 
 def score_bleu(
     hyps: Sequence[str], refs: Sequence[str], *, lang: str = "", lowercase: bool = False
 ) -> Score:
-    """Corpus BLEU of `hyps` against `refs`, as in `score`, without the slower metrics."""
-    metric = make_metrics(bleu_tokenizer(refs, lang), lowercase)[0]
+    """Corpus BLEU of `hyps` against `refs`, as in `score`, and nothing slower."""
+    metric = make_metrics(refs, lang, lowercase=lowercase)["BLEU"]
     return _describe(metric, _corpus_score(metric, hyps, [refs], n_bootstrap=1))
 
 
-def sentence_chrf(
-    hyps: Sequence[str], refs: Sequence[Sequence[str]], *, lowercase: bool = False
+def sentence_scores(
+    metric: Metric, hyps: Sequence[str], refs: Sequence[Sequence[str]]
 ) -> list[float]:
-    """Sentence-level chrF2 of `hyps`; each of `refs` has one reference for each of them."""
-    metric = make_metrics("13a", lowercase)[1]
+    """The score of each of `hyps` by itself; each of `refs` has a reference for each."""
     pairs = zip(hyps, zip(*refs, strict=True), strict=True)
     return [float(metric.sentence_score(hyp, list(of_hyp)).score) for hyp, of_hyp in pairs]
 
 
-def make_metrics(tokenizer: str, lowercase: bool) -> tuple[Metric, Metric, Metric]:
-    """BLEU with `tokenizer`, chrF2 and TER, configured as for all scores here."""
-    # `symptoms` warns about tokenized text instead of sacreBLEU.
+def make_metrics(refs: Sequence[str], lang: str = "", *, lowercase: bool = False) -> Metrics:
+    """BLEU, by the words of `refs` in the language `lang`, chrF2 and TER as all scores are made."""
+    tokenizer = bleu_tokenizer(refs, lang)
+    # `symptoms` does the warning about tokens in place of sacreBLEU.
     bleu = BLEU(lowercase=lowercase, tokenize=tokenizer, force=True)
     has_no_spaces = tokenizer != "13a"
     ter = TER(normalized=has_no_spaces, asian_support=has_no_spaces)
-    return bleu, CHRF(lowercase=lowercase), ter
+    return {"BLEU": bleu, "chrF2": CHRF(lowercase=lowercase), "TER": ter}
 
 
 def bleu_tokenizer(refs: Sequence[str], lang: str = "") -> str:

@@ -11,13 +11,7 @@ from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric, Signature
 from sacrebleu.significance import PairedTest, Result
 
-from mt_cli.evaluation.scoring import (
-    METRIC_NAMES,
-    RESAMPLES,
-    MetricName,
-    bleu_tokenizer,
-    make_metrics,
-)
+from mt_cli.evaluation.scoring import RESAMPLES, MetricName, Metrics
 
 TRIALS = 10_000
 """Trials of the approximate randomization: sacreBLEU's default."""
@@ -106,13 +100,12 @@ def paired_tests(
     baseline: Sequence[str],
     systems: Sequence[Sequence[str]],
     refs: Sequence[Sequence[str]],
+    metrics: Metrics,
     *,
-    lang: str = "",
-    lowercase: bool = False,
     resamples: int = RESAMPLES,
     trials: int = TRIALS,
 ) -> list[tuple[MetricTest, ...]]:
-    """Test each of `systems` against `baseline` by BLEU, chrF2 and TER; `lang` is as in `score`.
+    """Each of `systems` against `baseline` by each of `metrics`.
 
     Each of `refs` has one reference per line.
 
@@ -122,7 +115,6 @@ def paired_tests(
     """
     named: list[tuple[str, Sequence[str]]] = [("0", baseline)]
     named += [(str(i), hyps) for i, hyps in enumerate(systems, 1)]
-    metrics = _metrics(refs, lang, lowercase)
     by_name = cast("Mapping[str, Metric]", metrics)
     bootstrap = PairedTest(
         named, by_name, list(map(list, refs)), test_type="bs", n_samples=resamples
@@ -131,11 +123,11 @@ def paired_tests(
     tests = []
     for number, hyps in enumerate(systems, 1):
         of_system = []
-        for name in METRIC_NAMES:
+        for name, metric in metrics.items():
             before = Estimate.of(results[name][0])
             after = Estimate.of(results[name][number])
-            randomization = Randomization(metrics[name], [baseline], [hyps], refs)
-            has_difference = before.score != after.score  # otherwise there is nothing to test
+            randomization = Randomization(metric, [baseline], [hyps], refs)
+            has_difference = before.score != after.score  # otherwise nothing is left to test
             of_system.append(
                 MetricTest(
                     metric=name,
@@ -150,11 +142,6 @@ def paired_tests(
             )
         tests.append(tuple(of_system))
     return tests
-
-
-def _metrics(refs: Sequence[Sequence[str]], lang: str, lowercase: bool) -> dict[MetricName, Metric]:
-    bleu, chrf, ter = make_metrics(bleu_tokenizer(refs[0], lang), lowercase)
-    return {"BLEU": bleu, "chrF2": chrf, "TER": ter}
 
 
 class Randomization:
@@ -234,14 +221,13 @@ def group_tests(
     baseline: Sequence[Sequence[str]],
     system: Sequence[Sequence[str]],
     refs: Sequence[Sequence[str]],
+    metrics: Metrics,
     *,
-    lang: str = "",
-    lowercase: bool = False,
     trials: int = TRIALS,
 ) -> tuple[GroupTest, ...]:
-    """Test several runs of a system against as many of the baseline, by BLEU, chrF2 and TER."""
+    """The translations of several runs against those of as many others, by each of `metrics`."""
     tests = []
-    for name, metric in _metrics(refs, lang, lowercase).items():
+    for name, metric in metrics.items():
         scores = [
             float(metric.corpus_score(list(hyps), list(map(list, refs))).score)
             for hyps in (*baseline, *system)

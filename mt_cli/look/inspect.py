@@ -13,15 +13,15 @@ from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from statistics import mode
+from typing import TYPE_CHECKING
 
 from mt_cli.config.load import differences, flat, parse_config
 from mt_cli.config.schema import TRAIN, VAL, Config
 from mt_cli.data.prepared import open_prepared
 from mt_cli.errors import DataError, MtCliError, UsageError
-from mt_cli.evaluation.kept import WEIGHTS, kept_scores, validation_of
+from mt_cli.evaluation.kept import WEIGHTS, kept_evaluations, validation_of
 from mt_cli.machine.files import MANIFEST, read_json
 from mt_cli.machine.locks import is_locked
-from mt_cli.model.inside import ModuleShapes
 from mt_cli.model.numpy_model import Shape, num_parameters
 from mt_cli.runs.checkpoint import MODEL
 from mt_cli.runs.metrics import read_metrics
@@ -38,6 +38,9 @@ from mt_cli.runs.run import (
 )
 from mt_cli.text import SPECIALS
 from mt_cli.text.tokenizers import Tokenizer
+
+if TYPE_CHECKING:  # torch is not needed to list runs
+    from mt_cli.model.inside import ModuleShapes
 
 log = logging.getLogger(__name__)
 
@@ -163,8 +166,8 @@ def _value(value: object) -> str:
     return str(value)
 
 
-def shapes_as_text(traced: Sequence[ModuleShapes]) -> str:
-    """A row for each module: its name, and the shapes of inputs and output."""
+def shapes_as_text(traced: "Sequence[ModuleShapes]") -> str:
+    """A row for each module: its name, and the shapes that go in and come out."""
     rows = []
     for module in traced:
         name = module["name"].removeprefix("backend.")
@@ -260,20 +263,14 @@ def _summary(run: Run) -> RunSummary:
     validation = validation_of(run, checkpoint)
     signatures = [str(validation["bleu_signature"])] if "bleu_signature" in validation else []
     tests = [split for split in run.config.data.splits if split not in (TRAIN, VAL)]
-    scores = [
-        score
-        for score in kept_scores(run, checkpoint=checkpoint)
-        if tests and score.split == tests[0]
-    ]
-    bleus = [score for score in scores if score.metric == "bleu"]
-    best = max(bleus, key=lambda score: score.score, default=None)
-    chrf = None
+    evaluations = []
+    for evaluation in kept_evaluations(run, checkpoint=checkpoint):
+        if evaluation.split in tests[:1] and "bleu" in evaluation.scores:
+            evaluations.append(evaluation)
+    best = max(evaluations, key=lambda of: float(of.scores["bleu"]["score"]), default=None)
+    scores = {} if best is None else best.scores
     if best is not None:
-        signatures = [best.signature]
-        for score in scores:
-            if score.metric == "chrf" and score.evaluation == best.evaluation:
-                chrf = score.score
-                signatures.append(score.signature)
+        signatures = [scores[key]["signature"] for key in ("bleu", "chrf") if key in scores]
     state = str(status.get("state") or "unknown")
     if state == "running" and not is_locked(run.folder):
         state = "killed"
@@ -299,9 +296,9 @@ def _summary(run: Run) -> RunSummary:
         seconds_left=seconds_left,
         updated_at=datetime.fromtimestamp(updated, UTC).isoformat(timespec="seconds"),
         val_bleu=_number(validation, "bleu"),
-        bleu=None if best is None else best.score,
-        chrf=chrf,
-        evaluation=None if best is None else best.evaluation,
+        bleu=_number(scores.get("bleu", {}), "score"),
+        chrf=_number(scores.get("chrf", {}), "score"),
+        evaluation=None if best is None else best.name,
         signatures=signatures,
         num_parameters=num_parameters(run.parameter_shapes),
         minutes=None if seconds is None else seconds / 60,

@@ -95,7 +95,7 @@ class World:
             except BaseException:
                 self.announce_end()
                 raise
-        return None if self.broadcast_bool(answer is None) else answer
+        return None if self.broadcast_int(int(answer is None)) else answer
 
     def maximum(self, value: int) -> int:
         """The largest `value` in all processes; each waits for the others."""
@@ -109,11 +109,7 @@ class World:
     def announce_end(self) -> None:
         """Tell the other processes to end; ignore it if they have already ended."""
         with contextlib.suppress(ResourceError):
-            self.broadcast_bool(False)
-
-    def broadcast_bool(self, value: bool) -> bool:
-        """`value` of the first process, in every process; the others wait for it."""
-        return bool(self.broadcast_int(int(value)))
+            self.broadcast_int(False)
 
     def broadcast_int(self, value: int) -> int:
         """`value` of the first process, in every process; the others wait for it."""

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
-from torch.profiler import record_function
 
 from mt_cli.config.schema import TrainingConfig
 from mt_cli.data.batching import Batch, PlannedBatch, collate, epoch_size, plan_epoch, to_device
@@ -71,7 +70,6 @@ class Trainer:
         self._split = split
         self._config = config
         self._runtime = runtime
-        self._device = runtime.device
         self._seed = seed
         self._world = world or World()
         self._parameters = list(model.parameters())
@@ -138,30 +136,27 @@ class Trainer:
         clipped, and 1 if the update was skipped or else 0.
         """
         self._working.copy_weights_from_master()
-        sums = torch.zeros(2, device=self._device)
+        sums = torch.zeros(2, device=self._runtime.device)
         for batch in batches:
-            with record_function("forward"):
-                loss = batch_loss(
-                    self._working.model,
-                    batch,
-                    label_smoothing=self._config.label_smoothing,
-                    r_drop=self._config.r_drop,
-                    teachers=self._teachers,
-                )
-            with record_function("backward"):
-                # Dividing by the tokens of the whole update makes accumulation exact.
-                torch.autograd.backward(loss.minimized, self._scale.factor * per_token)
-                self._working.add_gradients_to_master()
+            loss = batch_loss(
+                self._working.model,
+                batch,
+                label_smoothing=self._config.label_smoothing,
+                r_drop=self._config.r_drop,
+                teachers=self._teachers,
+            )
+            # The gradient of a mean over the tokens of the update, so accumulation is exact.
+            torch.autograd.backward(loss.minimized, self._scale.factor * per_token)
+            self._working.add_gradients_to_master()
             sums += torch.stack([loss.minimized.detach(), loss.nll])
         self._world.all_reduce([*gradients(self._parameters), sums])
-        with record_function("step"):
-            self._scale.unscale_(self._parameters)
-            grad_norm = clip_grad_norm_(self._parameters, self._config.clip_norm or float("inf"))
-            # A single non-finite update would ruin the weights. The device decides, so the host
-            # does not wait: zero times inf or NaN is NaN.
-            skipped = (sums.sum() + grad_norm).mul_(0).nan_to_num_(1.0)
-            self._optimizer.step(lr, skipped=skipped)
-            self._scale.update(overflowed=skipped)
+        self._scale.unscale_(self._parameters)
+        grad_norm = clip_grad_norm_(self._parameters, self._config.clip_norm or float("inf"))
+        # One update that is not finite would spoil the weights for ever. This is decided on
+        # the device, so the host does not wait: zero times inf or NaN is NaN.
+        skipped = (sums.sum() + grad_norm).mul_(0).nan_to_num_(1.0)
+        self._optimizer.step(lr, skipped=skipped)
+        self._scale.update(overflowed=skipped)
         return torch.cat([sums, torch.stack([grad_norm, skipped])])
 
     def _collate_and_update(self, planned: Sequence[PlannedBatch], *, epoch: int) -> StepReport:
@@ -170,11 +165,11 @@ class Trainer:
         lr = self.rate_at(step)
         tgt_tokens = 0
         batches = []
-        for batch in planned:
-            tgt_tokens += int((self._split.tgt.lengths_of(batch.indices) + 1).sum())
-            shard = batch.shard(self._world.rank, of=self._world.size)
-            with record_function("collate"):
-                batches.append(collate(self._split, shard.indices, shard.shape).to(self._device))
+        for of_all in planned:
+            tgt_tokens += int((self._split.tgt.lengths_of(of_all.indices) + 1).sum())
+            shard = of_all.shard(self._world.rank, of=self._world.size)
+            batch = collate(self._split, shard.indices, shard.shape)
+            batches.append(batch.to(self._runtime.device))
         if not self._working.model.training:  # train() takes 0.3 ms
             self._working.model.train()
         self._seed_dropout()

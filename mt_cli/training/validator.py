@@ -82,9 +82,7 @@ class Validator:
             tokens_per_batch=self._config.training.tokens_per_batch,
             runtime=self._runtime,
         )
-        was_training = self._model.training
         hyps = self._translator.translate(self.sources, on_progress=on_progress)
-        self._model.train(was_training)
         return Validation(step, nll, self._score(hyps), hyps)
 
     def _score(self, hyps: Sequence[str]) -> Score:
@@ -98,7 +96,6 @@ def mean_nll(
 ) -> float:
     """Negative log-likelihood per target token of `split`, in nats, without dropout."""
     working = WorkingCopy(model, runtime.dtype)
-    was_training = working.model.training
     working.model.eval()
     total = torch.zeros((), device=runtime.device)
     batches = plan_epoch(
@@ -111,7 +108,6 @@ def mean_nll(
         batch = collate(split, planned.indices, planned.shape).to(runtime.device)
         with runtime.attention():
             total += batch_loss(working.model, batch, label_smoothing=0.0).nll
-    working.model.train(was_training)
     return float(total) / (split.tgt.num_ids + len(split))
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from mt_cli.data.tables import SEPARATOR_LINE
 from mt_cli.data.text_files import read_text, scored_lines
 from mt_cli.errors import DataError
-from mt_cli.machine.files import sha256_json
 from mt_cli.text.language import CODE, UNSPACED, base_language, names_language
 from mt_cli.text.normalize import normalize
 
@@ -165,11 +164,6 @@ class Glossary:
             if term.count_in(translation) > expected:
                 doubled.append(name)
         return doubled
-
-    @property
-    def sha256(self) -> str:
-        """Hash of all terms and their translations."""
-        return sha256_json(list(self.terms.items()))
 
 
 def _folded(text: str) -> tuple[str, list[int]]:

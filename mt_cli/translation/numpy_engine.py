@@ -16,7 +16,6 @@ from mt_cli.translation.engine import CrossAttention, Engine
 from mt_cli.translation.options import DecodingOptions, forbidden_ids
 
 if TYPE_CHECKING:
-    from mt_cli.machine.device import Runtime
     from mt_cli.model.model import TranslationModel
     from mt_cli.translation.searcher import Searcher
 
@@ -88,11 +87,6 @@ class NumpyEngine(Engine):
     def models(self) -> "Sequence[TranslationModel]":
         """See `Engine`."""
         return self.searcher.models
-
-    @property
-    def runtime(self) -> "Runtime":
-        """Device and precision that PyTorch uses."""
-        return self.searcher.runtime
 
     def search(
         self,

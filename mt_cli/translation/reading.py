@@ -83,7 +83,7 @@ def read_lines(
     encoded = tokenizers.encode(texts, "src")
     read = []
     for original, text, segments, ids in zip(lines, texts, kept, encoded, strict=True):
-        parts = _split(text, ids, engine, tokenizers)
+        parts, is_split = _split(text, ids, engine, tokenizers)
         if parts and prefix:
             parts[0] = replace(parts[0], prefix=prefix)
         unlearnt = [each for each in tokenizers.learnt.lacks(text) if each.isalpha()]
@@ -94,7 +94,7 @@ def read_lines(
                 segments,
                 parts,
                 unlearnt=tuple(sorted(unlearnt, key=text.find)),
-                is_split=_has_long_sentence(text, parts, engine, tokenizers),
+                is_split=is_split,
             )
         )
     return read
@@ -118,17 +118,22 @@ def _spelt_as_learnt(text: str, learnt: Learnt) -> str:
     return text
 
 
-def _split(text: str, ids: list[int], engine: Engine, tokenizers: Tokenizers) -> list[Part]:
-    """Split a line into parts no longer than the model takes or than those seen in training."""
+def _split(
+    text: str, ids: list[int], engine: Engine, tokenizers: Tokenizers
+) -> tuple[list[Part], bool]:
+    """The parts of a line: no longer than the model takes, nor than training showed it.
+
+    Also tells whether one of its sentences is longer than the model takes.
+    """
     if not ids:
-        return []
+        return [], False
     trained = engine.lengths
     longest = engine.longest_sentence
     lang = tokenizers.options.src_lang
-    num_sentences = len(split_sentences(text, lang))
-    is_like_training = num_sentences <= trained.sentences and len(ids) <= trained.src_tokens
-    if len(ids) <= longest and (is_like_training or num_sentences == 1):
-        return [Part(text, ids)]
+    sentences = split_sentences(text, lang)
+    is_like_training = len(sentences) <= trained.sentences and len(ids) <= trained.src_tokens
+    if len(ids) <= longest and (is_like_training or len(sentences) == 1):
+        return [Part(text, ids)], False
     texts = split_text(
         text,
         lang,
@@ -141,18 +146,8 @@ def _split(text: str, ids: list[int], engine: Engine, tokenizers: Tokenizers) ->
     for part, part_ids in zip(texts, tokenizers.encode(texts, "src"), strict=True):
         if part_ids:
             parts.append(Part(part, part_ids[:longest]))
-    return parts
-
-
-def _has_long_sentence(
-    text: str, parts: Sequence[Part], engine: Engine, tokenizers: Tokenizers
-) -> bool:
-    """Whether a line with several parts has a sentence that is too long for the model."""
-    if len(parts) < 2:
-        return False
-    sentences = split_sentences(text, tokenizers.options.src_lang)
     encoded = tokenizers.encode(sentences, "src")
-    return any(len(ids) > engine.longest_sentence for ids in encoded)
+    return parts, any(len(sentence_ids) > longest for sentence_ids in encoded)
 
 
 def ids_of_prefix(prefix: str, tokenizers: Tokenizers, *, longest: int) -> list[int]:

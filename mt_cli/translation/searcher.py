@@ -297,8 +297,7 @@ class Searcher(Engine):
 
     def token_log_probs(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[list[float]]:
         """See `Engine`."""
-        work = partial(token_log_probs, self.models, runtime=self.runtime)
-        return self._of_pairs(work, sources, hyps)
+        return self._of_pairs(self._token_log_probs, sources, hyps)
 
     def _of_pairs(
         self,
@@ -337,31 +336,28 @@ class Searcher(Engine):
             cut.append(of_pair[: len(hyp), : len(src)])
         return cut
 
-    def _with_ends(self, sources: Sequence[Ids]) -> Tensor:
-        return pad_ids([np.append(ids, EOS_ID) for ids in sources]).to(self.runtime.device)
+    def _token_log_probs(self, pairs: list[Pair]) -> list[list[float]]:
+        """The log-probability of each target's ids and of `</s>`, teacher-forced.
 
+        Probabilities are the mean of the models'. Letters: B pairs, S source length, T target
+        length, V target vocabulary.
+        """
+        src_ids = self._with_ends([src for src, _ in pairs])  # (B, S)
+        tgt_in = pad_ids([[BOS_ID, *tgt] for _, tgt in pairs]).to(self.runtime.device)  # (B, T)
+        tgt_out = self._with_ends([tgt for _, tgt in pairs])  # (B, T)
+        with self.runtime.limited(), self.runtime.inference():
+            of_models = []
+            for model in self.models:
+                logits = model.eval()(src_ids, tgt_in).float().flatten(0, 1)  # (B·T, V)
+                losses = F.cross_entropy(logits, tgt_out.flatten(), reduction="none")  # (B·T,)
+                of_models.append(-losses.view_as(tgt_out))
+            # The mean of the models' probabilities, as `Ensemble` searches with.
+            mean = torch.stack(of_models).logsumexp(0) - math.log(len(self.models))  # (B, T)
+        rows = mean.cpu().double().tolist()
+        return [row[: len(tgt) + 1] for row, (_, tgt) in zip(rows, pairs, strict=True)]
 
-def token_log_probs(
-    models: Sequence[TranslationModel], pairs: Sequence[Pair], *, runtime: Runtime
-) -> list[list[float]]:
-    """The log-probability of each target's ids and of `</s>`, teacher-forced.
-
-    Probabilities are averaged over `models`. Letters: B pairs, S source length, T target length,
-    V target vocabulary.
-    """
-    src_ids = pad_ids([[*src, EOS_ID] for src, _ in pairs]).to(runtime.device)  # (B, S)
-    tgt_in = pad_ids([[BOS_ID, *tgt] for _, tgt in pairs]).to(runtime.device)  # (B, T)
-    tgt_out = pad_ids([[*tgt, EOS_ID] for _, tgt in pairs]).to(runtime.device)  # (B, T)
-    with runtime.limited(), runtime.inference():
-        of_models = []
-        for model in models:
-            logits = model.eval()(src_ids, tgt_in).float().flatten(0, 1)  # (B·T, V)
-            losses = F.cross_entropy(logits, tgt_out.flatten(), reduction="none")  # (B·T,)
-            of_models.append(-losses.view_as(tgt_out))
-        # The mean of the models' probabilities, as in `Ensemble`.
-        mean = torch.stack(of_models).logsumexp(0) - math.log(len(models))  # (B, T)
-    rows = mean.cpu().double().tolist()
-    return [row[: len(tgt) + 1] for row, (_, tgt) in zip(rows, pairs, strict=True)]
+    def _with_ends(self, sentences: Sequence[Ids]) -> Tensor:
+        return pad_ids([np.append(ids, EOS_ID) for ids in sentences]).to(self.runtime.device)
 
 
 def in_halves(work: Callable[[list[Item]], list[Found]], items: list[Item]) -> list[Found]:

@@ -43,19 +43,19 @@ class Rule(NamedTuple):
 
     name: str
     pattern: str
-    """A verbose regular expression that ignores case."""
-    stays: str
-    """`always`, or `unlearnt`: only if it has signs that the model never saw."""
+    """A verbose regular expression, whatever the case."""
+    always: bool
+    """Whether it stays even without an unlearnt sign."""
 
 
 RULES = (
-    Rule("address", f"{ENCLOSED} | {ADDRESSES}", "always"),
-    Rule("code", "`[^`]{1,200}`", "always"),
+    Rule("address", f"{ENCLOSED} | {ADDRESSES}", True),
+    Rule("code", "`[^`]{1,200}`", True),
     Rule(
         "path",  # /etc/passwd, ~/a/b, C:\\Windows
         r"(?<! [\w./\\] )"
         r"(?: (?: ~ | \.{1,2} )? (?: / [\w.-]*\w ){2,50} | [a-z]: (?: \\ [\w.-]*\w ){1,50} )",
-        "always",
+        True,
     ),
     Rule(
         "placeholder",  # tags, {name}, ${x}, #{x}, %s, %1$s, &amp; and \n in two letters
@@ -63,20 +63,20 @@ RULES = (
         | & (?: \#\d{1,7} | [a-z]\w{1,30} ) ;
         | (?<![\d%]) % (?: \d{1,2} \$ | \( \w{1,50} \) )? [-+0]? \d{0,2} (?: \.\d )? [sdfiux@]
         (?![^\W_])""",
-        "always",
+        True,
     ),
     Rule(
         "speaker",  # - Hi. - Hello!
         r"(?: (?<= [.!?…] \s ) | (?<= [.!?…] [\"“”»)] \s ) ) [-–—] (?= \s [\w\"„“«(] )",
-        "always",
+        True,
     ),
-    Rule("emphasis", r"\*{2,3} | ~~", "always"),
-    Rule("quote", r'["„“”] | (?<! \w ) \( | \) (?! \w )', "always"),
-    Rule("mention", r"(?<! [\w@\#&.] ) [@\#] \w [\w.]{0,60} (?<!\.)", "always"),
+    Rule("emphasis", r"\*{2,3} | ~~", True),
+    Rule("quote", r'["„“”] | (?<! \w ) \( | \) (?! \w )', True),
+    Rule("mention", r"(?<! [\w@\#&.] ) [@\#] \w [\w.]{0,60} (?<!\.)", True),
     Rule(
         "formula",  # 3 + 4 = 7, 1/2, 3/5/2020
         rf"(?<![\w.,]) {NUMBER} (?: \s? [^\w\s.,:;!?()] \s? {NUMBER} ){{1,20}}+",
-        "unlearnt",
+        False,
     ),
     Rule(
         "quantity",  # km², 5€, AT&T, 30 °C, § 5, 200 km/h
@@ -84,16 +84,16 @@ RULES = (
         rf"| (?<!\w) {NUMBER} \s? [^\W\d_]{{1,3}} / [^\W\d_]{{1,3}} (?!\w)"
         rf"| (?<!\w) (?: {NUMBER} \s )?+ (?: {NUMBER} | [^\W{FORMS}]{{1,3}}+ )?+"
         rf"(?: [{BINDING}] (?: {NUMBER} | [^\W{FORMS}]{{1,3}}+ )?+ ){{1,8}}+ (?!\w)",
-        "unlearnt",
+        False,
     ),
-    Rule("symbols", f"[{SYMBOL}][{SYMBOL}\u200d\ufe0f\u20e3]*", "unlearnt"),
-    Rule("sign", rf"[^\w\s.,:;!?]\ufe0f? | [_{FORMS}]", "unlearnt"),
+    Rule("symbols", f"[{SYMBOL}][{SYMBOL}\u200d\ufe0f\u20e3]*", False),
+    Rule("sign", rf"[^\w\s.,:;!?]\ufe0f? | [_{FORMS}]", False),
 )
 """What stays untranslated within a line; the first matching rule wins."""
 WITHIN_A_LINE = re.compile(
     " | ".join(f"(?P<{rule.name}> {rule.pattern} )" for rule in RULES), re.VERBOSE | re.IGNORECASE
 )
-STAYS = {rule.name: rule.stays for rule in RULES}
+ALWAYS = {rule.name for rule in RULES if rule.always}
 ADDRESS = re.compile(RULES[0].pattern, re.VERBOSE | re.IGNORECASE)
 """A web or e-mail address with the marks around it; matching takes linear time in long words."""
 RARE = frozenset("&+=@#$*/")
@@ -223,9 +223,8 @@ def _spans(text: str, learnt: Learnt) -> Iterator[tuple[int, int]]:
 
 
 def _stays(found: re.Match[str], unlearnt: set[str]) -> bool:
-    if STAYS[str(found.lastgroup)] == "always":
-        return True
-    return any(is_sign(sign) for sign in unlearnt.intersection(found[0]))
+    signs = unlearnt.intersection(found[0])
+    return found.lastgroup in ALWAYS or any(map(is_sign, signs))
 
 
 def is_sign(character: str) -> bool:

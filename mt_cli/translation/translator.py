@@ -209,17 +209,12 @@ class Translator:
                 with_alignment=with_alignment,
                 with_words=with_words,
             )
-            judged_lines = []
+            answers = []
             for line, of_line in zip(read, written, strict=True):
-                judged_lines.append(
-                    [
-                        judged(translation, line, tokenizers, self.glossary)
-                        for translation in of_line
-                    ]
-                )
+                answers.append([judged(hyp, line, tokenizers, self.glossary) for hyp in of_line])
             if reranker is not None:
-                judged_lines = [of_line[:n_best] for of_line in reranker.ordered(judged_lines)]
-            results += judged_lines
+                answers = [of_line[:n_best] for of_line in reranker.ordered(answers)]
+            results += answers
         return results
 
     def search(

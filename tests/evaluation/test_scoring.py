@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sacrebleu_command import command_intervals, command_scores
 
-from mt_cli.evaluation.scoring import Scores, score, score_bleu, symptoms
+from mt_cli.evaluation.scoring import Scores, make_metrics, score, score_bleu, symptoms
 from mt_cli.evaluation.significance import paired_tests
 
 SAMPLE_FILE = Path(__file__).parents[2] / "data" / "sample" / "test.en"
@@ -107,7 +107,9 @@ def test_characters_stand_for_words_where_mecab_is_missing(refs: list[str], lang
 
 
 def test_paired_tests_take_words_as_the_scores_do() -> None:
-    ((bleu, *_),) = paired_tests(CHINESE_HYPS, [CHINESE], [CHINESE], resamples=20, trials=20)
+    ((bleu, *_),) = paired_tests(
+        CHINESE_HYPS, [CHINESE], [CHINESE], make_metrics(CHINESE), resamples=20, trials=20
+    )
     assert bleu.baseline.score == score_bleu(CHINESE_HYPS, CHINESE, lang="zh").score
     assert bleu.system.score == pytest.approx(100)
     assert "tok:zh" in bleu.bootstrap_signature.split("|")

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 from sacrebleu_command import command_p_values
 
 from mt_cli.evaluation.compare import find_changes
-from mt_cli.evaluation.scoring import MetricName
+from mt_cli.evaluation.scoring import MetricName, make_metrics
 from mt_cli.evaluation.significance import (
     Estimate,
     MetricTest,
@@ -46,7 +47,7 @@ BASELINE, SYSTEM = damaged(REFS, 0.35, seed=1), damaged(REFS, 0.25, seed=2)
 
 
 def test_bootstrap_p_values_equal_the_commands(tmp_path: Path) -> None:
-    (tests,) = paired_tests(BASELINE, [SYSTEM], [REFS])
+    (tests,) = paired_tests(BASELINE, [SYSTEM], [REFS], make_metrics(REFS))
     ours = {each.metric: f"{each.bootstrap_p:.4f}" for each in tests}
     assert ours == command_p_values(tmp_path, BASELINE, SYSTEM, REFS, "--paired-bs")
 
@@ -108,7 +109,7 @@ def test_several_trainings_are_compared_by_hand() -> None:
     assert permutation_p([40, 41, 42], [42, 43, 44]) == pytest.approx(4 / 20)
     assert permutation_p([40, 41], [43, 44]) == pytest.approx(2 / 6)
     assert permutation_p([1, 1], [1, 1]) == 1.0
-    tests = group_tests([REFS[::-1], REFS[::-1]], [REFS, REFS], [REFS])
+    tests = group_tests([REFS[::-1], REFS[::-1]], [REFS, REFS], [REFS], make_metrics(REFS))
     assert tests[0].system.mean == pytest.approx(100)
     assert tests[0].system.deviation == 0
     assert tests[0].seeds_p == pytest.approx(2 / 6)
@@ -131,7 +132,8 @@ def test_outcome_is_that_of_bleu(difference: float, p: float, outcome: str) -> N
 
 def test_only_what_changed_is_listed_with_its_line() -> None:
     refs, hyps = ["A cat.", "A dog.", "Red."], ["A cat.", "A dog.", "Rot."]
-    (dog,) = find_changes(["A cat.", "A cat.", "Rot."], hyps, [refs], ["Katze", "Hund", "Rot"])
+    sources = ["Katze", "Hund", "Rot"]
+    (dog,) = find_changes(["A cat.", "A cat.", "Rot."], hyps, [refs], sources, CHRF())
     assert (dog["line"], dog["source"], dog["ref"]) == (2, "Hund", "A dog.")
     assert (dog["baseline_hyp"], dog["hyp"], dog["chrf"]) == ("A cat.", "A dog.", 100)
     assert dog["difference"] == dog["chrf"] - dog["baseline_chrf"] > 0

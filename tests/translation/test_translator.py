@@ -64,6 +64,11 @@ def test_a_line_needs_nothing_that_is_slow_to_import(workspace: Workspace, expor
         assert loaded_by(f"{load}; t.translate(['Ein Hund 🐶 schläft.'])") == set()
 
 
+def test_runs_are_listed_without_it(workspace: Workspace) -> None:
+    imports = "from pathlib import Path; from mt_cli.look.inspect import summarize_runs"
+    assert loaded_by(f"{imports}; summarize_runs(Path({str(workspace.run.parent)!r}))") == set()
+
+
 @pytest.mark.parametrize("flags", [[], ["--json"], ["--with-score"]], ids=str)
 def test_the_command_needs_nothing_else(
     workspace: Workspace, exported: Path, flags: list[str]
