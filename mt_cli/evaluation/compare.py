@@ -187,7 +187,7 @@ def compare_groups(
 def _translated(
     paths: Sequence[Path], options: DecodingOptions, choice: EvalChoice
 ) -> Iterator[tuple[EvalSet, list[list[str]], Metrics]]:
-    """Each test set, the translations of each system in `paths`, and the metrics of it."""
+    """Each test set, the translations of each system in `paths`, and the metrics to use."""
     systems = {}
     for path in paths:
         if path.is_dir() or not path.exists():  # a pipe also counts as a file of translations

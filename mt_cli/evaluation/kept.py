@@ -47,21 +47,21 @@ def write_evaluation(
 
 @dataclass(frozen=True)
 class KeptEvaluation:
-    """The scores of a split's translations."""
+    """A saved evaluation of a split."""
 
     name: str
-    """Of its folder."""
+    """Name of its folder."""
     split: str
     n: int
-    """Sentences."""
+    """Number of sentences."""
     search: str
-    """Such as `beam_size 5, length_penalty 1.8`."""
+    """Search settings, such as `beam_size 5, length_penalty 1.8`."""
     scores: Mapping[str, Mapping[str, Any]]
-    """By metric, such as `bleu`: sacreBLEU's `name`, `score` and `signature`, and more."""
+    """By metric, such as `bleu`: sacreBLEU's `name`, `score`, `signature` and more."""
 
 
 def kept_evaluations(run: Run, *, checkpoint: str | None) -> list[KeptEvaluation]:
-    """Every evaluation of a split by `checkpoint` alone, with its present weights.
+    """All evaluations of splits by `checkpoint` alone, with its current weights.
 
     Raises:
         DataError: a file is damaged.

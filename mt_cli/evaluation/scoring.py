@@ -23,7 +23,7 @@ ENOUGH_LINES = 1000
 """Number of references that are enough to find their script."""
 MetricName = Literal["BLEU", "chrF2", "TER"]
 KEYS: Mapping[MetricName, str] = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
-"""Of records and of what `--json` prints."""
+"""Keys of the metrics in saved records and in `--json`."""
 Metrics = Mapping[MetricName, Metric]
 
 
@@ -86,7 +86,7 @@ def score(
 def score_bleu(
     hyps: Sequence[str], refs: Sequence[str], *, lang: str = "", lowercase: bool = False
 ) -> Score:
-    """Corpus BLEU of `hyps` against `refs`, as in `score`, and nothing slower."""
+    """Corpus BLEU of `hyps` against `refs`, as in `score`, without the slower metrics."""
     metric = make_metrics(refs, lang, lowercase=lowercase)["BLEU"]
     return _describe(metric, _corpus_score(metric, hyps, [refs], n_bootstrap=1))
 
@@ -94,15 +94,15 @@ def score_bleu(
 def sentence_scores(
     metric: Metric, hyps: Sequence[str], refs: Sequence[Sequence[str]]
 ) -> list[float]:
-    """The score of each of `hyps` by itself; each of `refs` has a reference for each."""
+    """The sentence-level scores of `hyps`; each of `refs` has one reference for each of them."""
     pairs = zip(hyps, zip(*refs, strict=True), strict=True)
     return [float(metric.sentence_score(hyp, list(of_hyp)).score) for hyp, of_hyp in pairs]
 
 
 def make_metrics(refs: Sequence[str], lang: str = "", *, lowercase: bool = False) -> Metrics:
-    """BLEU, by the words of `refs` in the language `lang`, chrF2 and TER as all scores are made."""
+    """BLEU, chrF2 and TER, configured as for all scores here; `lang` is the language of `refs`."""
     tokenizer = bleu_tokenizer(refs, lang)
-    # `symptoms` does the warning about tokens in place of sacreBLEU.
+    # `symptoms` warns about tokenized text instead of sacreBLEU.
     bleu = BLEU(lowercase=lowercase, tokenize=tokenizer, force=True)
     has_no_spaces = tokenizer != "13a"
     ter = TER(normalized=has_no_spaces, asian_support=has_no_spaces)

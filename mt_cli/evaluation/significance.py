@@ -105,7 +105,7 @@ def paired_tests(
     resamples: int = RESAMPLES,
     trials: int = TRIALS,
 ) -> list[tuple[MetricTest, ...]]:
-    """Each of `systems` against `baseline` by each of `metrics`.
+    """Test each of `systems` against `baseline` by each of `metrics`.
 
     Each of `refs` has one reference per line.
 
@@ -127,7 +127,7 @@ def paired_tests(
             before = Estimate.of(results[name][0])
             after = Estimate.of(results[name][number])
             randomization = Randomization(metric, [baseline], [hyps], refs)
-            has_difference = before.score != after.score  # otherwise nothing is left to test
+            has_difference = before.score != after.score  # otherwise there is nothing to test
             of_system.append(
                 MetricTest(
                     metric=name,
@@ -225,7 +225,7 @@ def group_tests(
     *,
     trials: int = TRIALS,
 ) -> tuple[GroupTest, ...]:
-    """The translations of several runs against those of as many others, by each of `metrics`."""
+    """Test several runs of a system against as many of the baseline, by each of `metrics`."""
     tests = []
     for name, metric in metrics.items():
         scores = [

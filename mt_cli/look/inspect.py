@@ -167,7 +167,7 @@ def _value(value: object) -> str:
 
 
 def shapes_as_text(traced: "Sequence[ModuleShapes]") -> str:
-    """A row for each module: its name, and the shapes that go in and come out."""
+    """A row for each module: its name, and the shapes of inputs and output."""
     rows = []
     for module in traced:
         name = module["name"].removeprefix("backend.")

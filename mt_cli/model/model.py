@@ -98,7 +98,7 @@ class TranslationModel(nn.Module):
         D = config.d_model
         self.max_len = config.max_len
         self.longest_sentence = config.longest_sentence
-        """In ids; leaves room for `<s>` or `</s>`."""
+        """Maximum ids of a sentence, which leaves room for `<s>` or `</s>`."""
         self.scale = math.sqrt(D) if config.scale_embeddings else 1.0
         self.src_embedding = _embedding(src_vocab_size, D)
         self.tgt_embedding = self.src_embedding

@@ -145,15 +145,15 @@ class Trainer:
                 r_drop=self._config.r_drop,
                 teachers=self._teachers,
             )
-            # The gradient of a mean over the tokens of the update, so accumulation is exact.
+            # Dividing by the tokens of the whole update makes accumulation exact.
             torch.autograd.backward(loss.minimized, self._scale.factor * per_token)
             self._working.add_gradients_to_master()
             sums += torch.stack([loss.minimized.detach(), loss.nll])
         self._world.all_reduce([*gradients(self._parameters), sums])
         self._scale.unscale_(self._parameters)
         grad_norm = clip_grad_norm_(self._parameters, self._config.clip_norm or float("inf"))
-        # One update that is not finite would spoil the weights for ever. This is decided on
-        # the device, so the host does not wait: zero times inf or NaN is NaN.
+        # A single non-finite update would ruin the weights. The device decides, so the host does
+        # not wait: zero times inf or NaN is NaN.
         skipped = (sums.sum() + grad_norm).mul_(0).nan_to_num_(1.0)
         self._optimizer.step(lr, skipped=skipped)
         self._scale.update(overflowed=skipped)

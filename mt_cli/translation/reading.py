@@ -121,9 +121,9 @@ def _spelt_as_learnt(text: str, learnt: Learnt) -> str:
 def _split(
     text: str, ids: list[int], engine: Engine, tokenizers: Tokenizers
 ) -> tuple[list[Part], bool]:
-    """The parts of a line: no longer than the model takes, nor than training showed it.
+    """Split a line into parts no longer than the model takes or than those seen in training.
 
-    Also tells whether one of its sentences is longer than the model takes.
+    Also returns whether a sentence is too long for the model.
     """
     if not ids:
         return [], False

@@ -339,7 +339,7 @@ class Searcher(Engine):
     def _token_log_probs(self, pairs: list[Pair]) -> list[list[float]]:
         """The log-probability of each target's ids and of `</s>`, teacher-forced.
 
-        Probabilities are the mean of the models'. Letters: B pairs, S source length, T target
+        Probabilities are averaged over the models. Letters: B pairs, S source length, T target
         length, V target vocabulary.
         """
         src_ids = self._with_ends([src for src, _ in pairs])  # (B, S)
@@ -351,7 +351,7 @@ class Searcher(Engine):
                 logits = model.eval()(src_ids, tgt_in).float().flatten(0, 1)  # (B·T, V)
                 losses = F.cross_entropy(logits, tgt_out.flatten(), reduction="none")  # (B·T,)
                 of_models.append(-losses.view_as(tgt_out))
-            # The mean of the models' probabilities, as `Ensemble` searches with.
+            # The mean of the models' probabilities, as in `Ensemble`.
             mean = torch.stack(of_models).logsumexp(0) - math.log(len(self.models))  # (B, T)
         rows = mean.cpu().double().tolist()
         return [row[: len(tgt) + 1] for row, (_, tgt) in zip(rows, pairs, strict=True)]

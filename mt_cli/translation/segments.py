@@ -43,9 +43,9 @@ class Rule(NamedTuple):
 
     name: str
     pattern: str
-    """A verbose regular expression, whatever the case."""
+    """A verbose regular expression that ignores case."""
     always: bool
-    """Whether it stays even without an unlearnt sign."""
+    """Whether it stays even without signs that the model never saw in training."""
 
 
 RULES = (
