@@ -131,7 +131,7 @@ def test_new_never_overwrites_unless_told_to(call: Call, folder: Path) -> None:
         folder.joinpath(name).touch()
         outcome = call(*command)
         assert (outcome.code, outcome.out) == (2, b"")
-        assert "exists; --overwrite replaces it" in outcome.err
+        assert f"error: {name} already exists; --overwrite replaces it" in outcome.err
         written = folder.joinpath("mine.toml")
         assert not written.exists() or written.read_text() == ""
 
