@@ -23,13 +23,7 @@ from mt_cli.config.schema import (
     is_utf8,
 )
 from mt_cli.data.checks import check_corpus
-from mt_cli.data.corpora import (
-    Corpus,
-    ParallelText,
-    files_of,
-    find_corpus,
-    matching,
-)
+from mt_cli.data.corpora import Corpus, ParallelText, files_of, find_corpus, matching
 from mt_cli.data.held_out import EMPTY, REPEATED, cut_off
 from mt_cli.data.size import CorpusSize, TokenCount, count_tokens, measure
 from mt_cli.data.text_files import named_kind, without_packing

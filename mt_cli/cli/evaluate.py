@@ -24,13 +24,7 @@ from mt_cli.cli.flags import (
 )
 from mt_cli.cli.tables import Cell, Format, Score, Table, joint_name, print_table
 from mt_cli.errors import UsageError
-from mt_cli.machine.terminal import (
-    is_terminal,
-    json_text,
-    print_lines,
-    progress_shown,
-    table_text,
-)
+from mt_cli.machine.terminal import is_terminal, json_text, print_lines, progress_shown, table_text
 
 if TYPE_CHECKING:
     from mt_cli.evaluation.compare import Comparison, Contrast, GroupComparison

@@ -295,7 +295,7 @@ def pinned_hashes(config: DataConfig, made: MadeFiles) -> dict[str, str] | None:
             lang = config.lang(side.side)
             known = chain.from_iterable(_hashes(path, lang) for path in side.paths)
             for number, digest in enumerate(known, side.first):
-                hashes[_file_key(split, side.side, number)] = digest
+                hashes[file_key(split, side.side, number)] = digest
     return hashes
 
 
@@ -344,11 +344,12 @@ def files_of(corpus: Corpus) -> dict[str, Path]:
     for name, pair in corpus.items():
         for side in (pair.src, pair.tgt):
             for number, path in enumerate(side.paths, side.first):
-                files[_file_key(name, side.side, number)] = path
+                files[file_key(name, side.side, number)] = path
     return files
 
 
-def _file_key(split: str, side: Side, number: int) -> str:
+def file_key(split: str, side: Side, number: int) -> str:
+    """The name of a side's file, numbered from 1, among hashes: `train.src`, `train.src.2`."""
     return f"{split}.{side}" if number == 1 else f"{split}.{side}.{number}"
 
 

@@ -9,21 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mt_cli.config.schema import TRAIN, Config
-from mt_cli.data.corpora import (
-    PairSource,
-    RawPair,
-)
-from mt_cli.data.encoded import (
-    EncodedSplit,
-    Sentences,
-    id_type,
-    write_split,
-)
-from mt_cli.data.scan import (
-    REASONS,
-    normalized,
-    read_groups,
-)
+from mt_cli.data.corpora import PairSource, RawPair
+from mt_cli.data.encoded import EncodedSplit, Sentences, id_type, write_split
+from mt_cli.data.scan import REASONS, normalized, read_groups
 from mt_cli.errors import DataError
 from mt_cli.machine.workers import ordered_map
 from mt_cli.text.normalize import strip_line_end

@@ -20,15 +20,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from mt_cli.config.load import differences
-from mt_cli.config.schema import (
-    AUGMENT,
-    MORE,
-    TRAIN,
-    Config,
-    DataConfig,
-    Side,
-    TokenizerConfig,
-)
+from mt_cli.config.schema import AUGMENT, MORE, TRAIN, Config, DataConfig, Side, TokenizerConfig
 from mt_cli.data.encoded import (
     IDS_TOGETHER,
     EncodedSplit,

@@ -9,14 +9,21 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, compress
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from mt_cli.config.schema import TRAIN, VAL, Config
 from mt_cli.data.checks import warn_of_known_sources
-from mt_cli.data.corpora import Corpus, ParallelText, RawPair, changed_files, is_trained_on
+from mt_cli.data.corpora import (
+    Corpus,
+    ParallelText,
+    RawPair,
+    changed_files,
+    file_key,
+    is_trained_on,
+)
 from mt_cli.data.encoded import EncodedSplit, TrainingLengths, open_split, tokens_per_word
 from mt_cli.data.prepared import (
     HASHES_FOLDER,
@@ -105,38 +112,37 @@ class Shard:
         """
         kept = {}
         common = {}
+        prepared = set(self.others.values())
         for name, text in corpus.items():
             if not is_trained_on(name):
                 kept[name] = text
                 continue
             files = text.by_file()
             if self.of is None:
-                known = set(self.others.values())
-                is_new = [not known.issuperset(_hashes(file)) for file in files]
-                first = is_new.count(False) + 1
-                if f"{name}.src.{first}" in self.others:
+                share = [file for file in files if not prepared.issuperset(_hashes(file))]
+                first = len(files) - len(share) + 1
+                if file_key(name, "src", first) in self.others:
                     raise DataError(
                         f"{text}: files of other shards have changed; prepare all shards again"
                     )
-                src_paths = tuple(compress(text.src.paths, is_new))
-                tgt_paths = tuple(compress(text.tgt.paths, is_new))
-                if src_paths:
-                    src = replace(text.src, paths=src_paths, first=first)
-                    kept[name] = ParallelText(src, replace(text.tgt, paths=tgt_paths, first=first))
-                continue
-            if len(files) >= self.of:
+            elif len(files) >= self.of:
                 begin, end = self._range(len(files))
-                src = replace(text.src, paths=text.src.paths[begin:end], first=begin + 1)
-                tgt = replace(text.tgt, paths=text.tgt.paths[begin:end], first=begin + 1)
-                kept[name] = ParallelText(src, tgt)
+                share = files[begin:end]
+                first = begin + 1
                 names = [path.name for path in text.src.paths + text.tgt.paths]
                 common[f"{name}{FILES}"] = sha256_json(names)
+            else:
+                begin, end = self._range(sum(1 for _ in text.pairs()))
+                if begin < end:
+                    kept[name] = replace(text, lines=(begin, end))
+                elif name == TRAIN:
+                    raise UsageError(f"{text}: too few lines for {self.of} shards")
                 continue
-            begin, end = self._range(sum(1 for _ in text.pairs()))
-            if begin < end:
-                kept[name] = replace(text, lines=(begin, end))
-            elif name == TRAIN:
-                raise UsageError(f"{text}: too few lines for {self.of} shards")
+            if share:
+                src_paths = tuple(chain.from_iterable(file.src.paths for file in share))
+                tgt_paths = tuple(chain.from_iterable(file.tgt.paths for file in share))
+                src = replace(text.src, paths=src_paths, first=first)
+                kept[name] = ParallelText(src, replace(text.tgt, paths=tgt_paths, first=first))
         if TRAIN not in kept:
             raise DataError(f"{corpus[TRAIN]}: no new files to append")
         return kept, common

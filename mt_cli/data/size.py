@@ -4,12 +4,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mt_cli.config.schema import (
-    Config,
-)
-from mt_cli.data.corpora import (
-    RawPair,
-)
+from mt_cli.config.schema import Config
+from mt_cli.data.corpora import RawPair
 from mt_cli.data.scan import text_options
 from mt_cli.errors import DataError
 from mt_cli.text.normalize import decode_line, normalize

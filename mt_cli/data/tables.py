@@ -10,11 +10,7 @@ from pathlib import Path
 from mt_cli.config.schema import Column
 from mt_cli.data.text_files import MAX_LINE, kind_of, text_lines
 from mt_cli.errors import DataError
-from mt_cli.text.normalize import (
-    decode_line,
-    normalize,
-    strip_line_end,
-)
+from mt_cli.text.normalize import decode_line, normalize, strip_line_end
 
 QUOTED_LINES = 10_000
 """Number of lines for detecting quoted cells in a .tsv file."""

@@ -15,11 +15,7 @@ from typing import BinaryIO, Literal, cast
 
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import MAX_TEXT_BYTES, damage_named
-from mt_cli.text.normalize import (
-    decode_line,
-    is_valid_utf8,
-    split_lines,
-)
+from mt_cli.text.normalize import decode_line, is_valid_utf8, split_lines
 
 if sys.version_info >= (3, 14):
     from compression.zstd import ZstdError, ZstdFile

@@ -5,12 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mt_cli.machine.files import (
-    read_json,
-    sha256_bytes,
-    write_atomically,
-    write_json,
-)
+from mt_cli.machine.files import read_json, sha256_bytes, write_atomically, write_json
 from mt_cli.runs.checkpoint import checkpoint_name
 from mt_cli.runs.metrics import read_metrics
 from mt_cli.runs.run import SCORES, Run

@@ -9,10 +9,7 @@ from jinja2 import Environment, TemplateError
 
 from mt_cli.errors import MtCliError
 from mt_cli.evaluation.kept import kept_evaluations, validation_of
-from mt_cli.machine.files import (
-    read_file,
-    write_atomically,
-)
+from mt_cli.machine.files import read_file, write_atomically
 from mt_cli.model.numpy_model import num_parameters
 from mt_cli.runs.run import ENVIRONMENT, Run
 

@@ -9,9 +9,7 @@ from mt_cli.config.schema import Quantization
 from mt_cli.errors import UsageError
 from mt_cli.export.ctranslate2_model import write_model
 from mt_cli.model.transformer import PositionalEncoding
-from mt_cli.runs.run import (
-    Run,
-)
+from mt_cli.runs.run import Run
 from mt_cli.text.language import language_name
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER
 from mt_cli.translation.options import NEVER_CHOSEN

@@ -8,18 +8,9 @@ import numpy as np
 
 from mt_cli.config.load import RUN_CONFIG, dump_config
 from mt_cli.config.schema import ModelConfig, Quantization
-from mt_cli.machine.files import (
-    MANIFEST,
-    sha256_of_files,
-    write_atomically,
-    write_json,
-)
+from mt_cli.machine.files import MANIFEST, sha256_of_files, write_atomically, write_json
 from mt_cli.model.model import TranslationModel
-from mt_cli.runs.run import (
-    CheckpointReference,
-    Run,
-    RunManifest,
-)
+from mt_cli.runs.run import CheckpointReference, Run, RunManifest
 from mt_cli.text import BOS_ID, EOS_ID, SPECIALS, UNK_ID
 from mt_cli.text.subwords import normalizing_output
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER

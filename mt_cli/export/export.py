@@ -28,10 +28,7 @@ from mt_cli.machine.locks import locked
 from mt_cli.machine.process import import_extra
 from mt_cli.runs.checkpoint import STATE
 from mt_cli.runs.opening import open_model, open_prepared_of, open_run
-from mt_cli.runs.run import (
-    CHECKPOINTS,
-    EXPORTED_MODEL,
-)
+from mt_cli.runs.run import CHECKPOINTS, EXPORTED_MODEL
 from mt_cli.translation.ctranslate2_engine import MAX_SENTENCES
 from mt_cli.translation.options import DecodingOptions
 from mt_cli.translation.translator import Translator

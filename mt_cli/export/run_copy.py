@@ -7,13 +7,7 @@ from pathlib import Path
 import torch
 
 from mt_cli.evaluation.kept import WEIGHTS
-from mt_cli.machine.files import (
-    MANIFEST,
-    MAX_TEXT_BYTES,
-    read_file,
-    write_atomically,
-    write_json,
-)
+from mt_cli.machine.files import MANIFEST, MAX_TEXT_BYTES, read_file, write_atomically, write_json
 from mt_cli.runs.checkpoint import read_state, read_weights, save_checkpoint, weights_sha256
 from mt_cli.runs.metrics import read_metrics
 from mt_cli.runs.run import (

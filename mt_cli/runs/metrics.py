@@ -6,13 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mt_cli.errors import DataError
-from mt_cli.machine.files import (
-    MAX_TEXT_BYTES,
-    errors_naming,
-    parsed,
-    read_file,
-    write_atomically,
-)
+from mt_cli.machine.files import MAX_TEXT_BYTES, errors_naming, parsed, read_file, write_atomically
 
 Record = dict[str, object]
 

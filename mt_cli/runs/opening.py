@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING
 from mt_cli.config.load import RUN_CONFIG, differences, load_config, shipped
 from mt_cli.config.schema import Config
 from mt_cli.errors import ConfigError, DataError, PreparedDataError, UsageError
-from mt_cli.machine.files import (
-    MANIFEST,
-    check_hashes,
-    parsed,
-    read_file,
-    recover,
-)
+from mt_cli.machine.files import MANIFEST, check_hashes, parsed, read_file, recover
 from mt_cli.runs.run import EXPORTED_MODEL, Run, RunManifest
 from mt_cli.text.language import base_language
 

@@ -19,12 +19,7 @@ from mt_cli.machine.terminal import visible
 from mt_cli.runs.opening import models_named, open_models
 from mt_cli.runs.run import Run
 from mt_cli.serving.batcher import Batcher, Wanted
-from mt_cli.serving.requests import (
-    MAX_ALTERNATIVES,
-    RequestReader,
-    TextRequest,
-    TranslationRequest,
-)
+from mt_cli.serving.requests import MAX_ALTERNATIVES, RequestReader, TextRequest, TranslationRequest
 from mt_cli.serving.watch import Metrics
 from mt_cli.text.language import base_language, detected_language, language_name
 from mt_cli.translation.options import DecodingOptions

@@ -9,21 +9,8 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from mt_cli.config.schema import (
-    Config,
-    DataConfig,
-    FilesConfig,
-    MorePairsConfig,
-    Side,
-    TranslateBy,
-)
-from mt_cli.data.corpora import (
-    MadeFiles,
-    SideFiles,
-    find_corpus,
-    is_trained_on,
-    monolingual_text,
-)
+from mt_cli.config.schema import Config, DataConfig, FilesConfig, MorePairsConfig, Side, TranslateBy
+from mt_cli.data.corpora import MadeFiles, SideFiles, find_corpus, is_trained_on, monolingual_text
 from mt_cli.machine.device import fast_bf16
 from mt_cli.machine.files import sha256_bytes, sync, write_atomically, write_json
 from mt_cli.machine.locks import locked

@@ -18,13 +18,7 @@ from mt_cli.config.schema import DecodingConfig
 from mt_cli.data.batching import pad_ids
 from mt_cli.data.encoded import TrainingLengths
 from mt_cli.decoding import Hyp, Ids, OnDone
-from mt_cli.decoding.search import (
-    Rules,
-    beam_search,
-    greedy_search,
-    pad_prefixes,
-    sample_search,
-)
+from mt_cli.decoding.search import Rules, beam_search, greedy_search, pad_prefixes, sample_search
 from mt_cli.errors import OutOfMemoryError
 from mt_cli.machine.device import Runtime
 from mt_cli.machine.failures import MEMORY, shortage

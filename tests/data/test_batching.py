@@ -13,12 +13,7 @@ from hypothesis import strategies as st
 from tiny import split_of
 
 from mt_cli.data import batching
-from mt_cli.data.batching import (
-    BatchShape,
-    PlannedBatch,
-    collate,
-    plan_epoch,
-)
+from mt_cli.data.batching import BatchShape, PlannedBatch, collate, plan_epoch
 from mt_cli.data.encoded import Sentences
 
 pair_lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60)

@@ -11,13 +11,7 @@ from numpy.typing import NDArray
 from mt_cli.config.schema import DecodingConfig
 from mt_cli.data import encoded
 from mt_cli.data.encode import encode_pairs
-from mt_cli.data.encoded import (
-    EncodedSplit,
-    Sentences,
-    TrainingLengths,
-    open_split,
-    write_split,
-)
+from mt_cli.data.encoded import EncodedSplit, Sentences, TrainingLengths, open_split, write_split
 from mt_cli.errors import DataError
 from mt_cli.text import SPECIALS
 from mt_cli.text.tokenizers import TextOptions, Tokenizers

@@ -148,10 +148,11 @@ def test_new_files_are_appended_and_the_old_stay(
         append(config, tmp_path / "out")
 
 
-def test_a_changed_file_is_not_appended(tmp_path: Path) -> None:
-    config = files_config(tmp_path, [PAIRS[:8], PAIRS[8:16]])
+@pytest.mark.parametrize("files", [[PAIRS[:8], PAIRS[8:16]], [PAIRS[:16]]], ids=["two", "one"])
+def test_a_changed_file_is_not_appended(tmp_path: Path, files: list[Pairs]) -> None:
+    config = files_config(tmp_path, files)
     prepare_all(config, tmp_path / "out", 2)
-    write_pairs(tmp_path, "part1", PAIRS[16:])
+    write_pairs(tmp_path, f"part{len(files) - 1}", PAIRS[16:])
     with pytest.raises(DataError, match="prepare all shards again"):
         append(config, tmp_path / "out")
 

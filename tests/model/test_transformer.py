@@ -9,12 +9,7 @@ from torch.nn import functional as F
 
 from mt_cli.config.schema import ModelConfig
 from mt_cli.model.numpy_model import sinusoids
-from mt_cli.model.transformer import (
-    MultiHeadAttention,
-    as_bias,
-    attention_weights,
-    causal_mask,
-)
+from mt_cli.model.transformer import MultiHeadAttention, as_bias, attention_weights, causal_mask
 
 B, H, T, S, K = 2, 3, 4, 5, 6
 CPU = torch.device("cpu")
