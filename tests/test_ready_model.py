@@ -66,7 +66,7 @@ def test_the_ready_model_is_scored_on_the_corpus_own_files(
         System([READY_MODEL], DecodingOptions()),
         EvalChoice(["test_2016_flickr"], data=tmp_path),
     )
-    with pytest.raises(DataError, match="own files"):
+    with pytest.raises(DataError, match="original files"):
         system.test_sets(EvalChoice(["test_2016_flickr"]))
     with pytest.raises(DataError, match=r"test_2016_flickr\.de"):
         system.test_sets(choice)

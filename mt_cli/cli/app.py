@@ -148,13 +148,12 @@ def command(
     group: typer.Typer,
     *examples: str,
     flags: FlagTable = MappingProxyType({}),
-    rare_flags: FlagTable = MappingProxyType({}),
     settings: str = "SECTION.KEY=VALUE",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function as a command of `group`, with its parameters as flags.
 
-    `examples` go to the end of the help. A parameter `settings` gets `--set`, plus `flags` and the
-    hidden `rare_flags`, which stand for keys of the config. A parameter `as_json` gets `--json`.
+    `examples` go to the end of the help. A parameter `settings` gets `--set`, plus `flags`, which
+    stand for keys of the config. A parameter `as_json` gets `--json`.
     """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
@@ -166,7 +165,6 @@ def command(
         if "settings" in own:
             parameters += parameters_of(flags)
             parameters.append(setting_parameter(settings))
-            parameters += parameters_of(rare_flags, is_hidden=True)
         for name, (words, text) in OUTPUT_FLAGS.items():
             kind = Annotated[bool, typer.Option(*words, help=text)]
             flag = inspect.Parameter(
@@ -178,7 +176,7 @@ def command(
             set_up_logging(is_quiet=given.pop("quiet"), is_verbose=given.pop("verbose"))
             with _error_boundary():  # inside Typer, which would handle Ctrl-C itself
                 if "settings" in own:
-                    given["settings"] = settings_given(given, {**flags, **rare_flags})
+                    given["settings"] = settings_given(given, flags)
                 function(**given)
 
         run.__name__ = function.__name__

@@ -11,7 +11,6 @@ from mt_cli.cli.app import WITH, app, command
 from mt_cli.cli.flags import (
     DECODING_FLAGS,
     MODEL_FLAGS,
-    RARE_DECODING_FLAGS,
     Checkpoint,
     DataOfSplits,
     ModelPaths,
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     "evaluate runs/sample",
     "evaluate runs/sample --src german.txt --ref english.txt --beam-size 5",
     flags=DECODING_FLAGS,
-    rare_flags=RARE_DECODING_FLAGS,
     settings="decoding.KEY=VALUE",
 )
 def evaluate(
@@ -108,7 +106,6 @@ def _scores_table(found: "Mapping[str, EvalResult]") -> Table:
     "compare old.en new.en --ref english.txt --src german.txt",
     "compare runs/a1 runs/a2 runs/a3 --with runs/b1 runs/b2 runs/b3",
     flags=DECODING_FLAGS,
-    rare_flags=RARE_DECODING_FLAGS,
     settings="decoding.KEY=VALUE",
 )
 def compare(

@@ -112,6 +112,8 @@ class Flag:
     value: str | None = None
     """For a switch: the value that it sets."""
     is_path: bool = False
+    is_rare: bool = False
+    """Whether the help does not show it, only docs/commands.md."""
 
 
 MODEL_FLAGS = {
@@ -126,20 +128,17 @@ DECODING_FLAGS = {
     "--length-penalty": Flag("decoding.length_penalty", "A"),
     "--glossary": Flag("decoding.glossary", "FILE", is_path=True),
     **MODEL_FLAGS,
+    "--no-repeat-ngram": Flag("decoding.no_repeat_ngram", "N", is_rare=True),
+    "--replace-unk": Flag("decoding.replace_unk", value="true", is_rare=True),
+    "--no-replace-unk": Flag("decoding.replace_unk", value="false", is_rare=True),
+    "--sample": Flag("decoding.temperature", value="1.0", is_rare=True),
+    "--temperature": Flag("decoding.temperature", "X", is_rare=True),
+    "--top-k": Flag("decoding.top_k", "K", is_rare=True),
+    "--top-p": Flag("decoding.top_p", "P", is_rare=True),
+    "--seed": Flag("decoding.seed", "N", is_rare=True),
+    "--rerank-with": Flag("decoding.rerank_with", "RUN", is_path=True, is_rare=True),
+    "--rerank-weights": Flag("decoding.rerank_weights", "LAMBDA,MU", is_rare=True),
 }
-RARE_DECODING_FLAGS = {
-    "--no-repeat-ngram": Flag("decoding.no_repeat_ngram", "N"),
-    "--replace-unk": Flag("decoding.replace_unk", value="true"),
-    "--no-replace-unk": Flag("decoding.replace_unk", value="false"),
-    "--sample": Flag("decoding.temperature", value="1.0"),
-    "--temperature": Flag("decoding.temperature", "X"),
-    "--top-k": Flag("decoding.top_k", "K"),
-    "--top-p": Flag("decoding.top_p", "P"),
-    "--seed": Flag("decoding.seed", "N"),
-    "--rerank-with": Flag("decoding.rerank_with", "RUN", is_path=True),
-    "--rerank-weights": Flag("decoding.rerank_weights", "LAMBDA,MU"),
-}
-"""Flags that are hidden in the help, but described in docs/commands.md."""
 TRAINING_FLAGS = {
     "--init-from": Flag("training.init_from", "RUN", is_path=True),
     "--max-steps": Flag("training.max_steps", "N"),
@@ -151,12 +150,12 @@ TRAINING_FLAGS = {
 FlagTable = Mapping[str, Flag]
 
 
-def parameters_of(table: FlagTable, *, is_hidden: bool = False) -> list[Parameter]:
+def parameters_of(table: FlagTable) -> list[Parameter]:
     """The flags of `table` as parameters for Typer."""
     parameters = []
     for name, flag in table.items():
         option = typer.Option(
-            name, metavar=flag.metavar or None, help=_help_of(flag.key), hidden=is_hidden
+            name, metavar=flag.metavar or None, help=_help_of(flag.key), hidden=flag.is_rare
         )
         kind: object = str | None if flag.value is None else bool
         parameters.append(

@@ -6,13 +6,7 @@ from typing import Annotated
 import typer
 
 from mt_cli.cli.app import app, command
-from mt_cli.cli.flags import (
-    DECODING_FLAGS,
-    RARE_DECODING_FLAGS,
-    Checkpoint,
-    OptionalModelPaths,
-    decoding_options,
-)
+from mt_cli.cli.flags import DECODING_FLAGS, Checkpoint, OptionalModelPaths, decoding_options
 from mt_cli.machine.process import import_extra
 from mt_cli.machine.terminal import print_result
 
@@ -22,7 +16,6 @@ from mt_cli.machine.terminal import print_result
     "serve runs/sample",
     "serve runs/sample --port 8000 --cors-origin https://example.org",
     flags=DECODING_FLAGS,
-    rare_flags=RARE_DECODING_FLAGS,
     settings="decoding.KEY=VALUE",
 )
 def serve(

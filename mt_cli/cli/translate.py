@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mt_cli.cli.app import app, command
-from mt_cli.cli.flags import (
-    DECODING_FLAGS,
-    RARE_DECODING_FLAGS,
-    Checkpoint,
-    OptionalModelPaths,
-    decoding_options,
-)
+from mt_cli.cli.flags import DECODING_FLAGS, Checkpoint, OptionalModelPaths, decoding_options
 from mt_cli.errors import UsageError
 from mt_cli.machine.terminal import json_text, progress_shown
 
@@ -42,7 +36,6 @@ SHEETS = (".csv", ".tsv")
     "translate de-en -i job.csv --columns German -o review.csv",
     "translate runs/sample < german.txt --n-best 3 --beam-size 5",
     flags=DECODING_FLAGS,
-    rare_flags=RARE_DECODING_FLAGS,
     settings="decoding.KEY=VALUE",
 )
 def translate(

@@ -183,13 +183,14 @@ def differences(one: Config, other: Config) -> dict[str, tuple[object, object]]:
 
 def flat(config: Config) -> dict[str, object]:
     """The value of each key, by key path."""
-    return dict(_flat(config.model_dump(mode="json")))
+    return dict(flat_items(config.model_dump(mode="json")))
 
 
-def _flat(tables: Mapping[str, object], *, prefix: str = "") -> Iterator[tuple[str, object]]:
+def flat_items(tables: Mapping[str, object], *, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """The path and the value of each key of nested `tables`."""
     for key, value in tables.items():
         if isinstance(value, dict):
-            yield from _flat(value, prefix=f"{prefix}{key}.")
+            yield from flat_items(value, prefix=f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

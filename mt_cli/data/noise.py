@@ -52,24 +52,14 @@ def make_noise(text: str, kind: NoiseKind, lang: Language, rng: Random) -> str:
     return NOISES[kind](text, lang, rng)
 
 
-def lower(text: str, lang: Language, rng: Random) -> str:
-    """In lower case."""
-    return text.lower()
-
-
-def capitals(text: str, lang: Language, rng: Random) -> str:
-    """In capitals; ß becomes SS."""
-    return text.upper()
+def without_accents(text: str, lang: Language, rng: Random) -> str:
+    """Without accents: ä becomes ae in German, and a in Finnish."""
+    return "".join(_plain_letter(letter, base_language(lang)) for letter in text)
 
 
 def title(text: str, lang: Language, rng: Random) -> str:
     """With a capital at the beginning of each word."""
     return re.sub(r"\S+", lambda word: word[0][:1].upper() + word[0][1:], text)
-
-
-def accents(text: str, lang: Language, rng: Random) -> str:
-    """Without accents: ä becomes ae in German, and a in Finnish."""
-    return "".join(_plain_letter(letter, base_language(lang)) for letter in text)
 
 
 def typos(text: str, lang: Language, rng: Random) -> str:
@@ -96,18 +86,19 @@ def punctuation(text: str, lang: Language, rng: Random) -> str:
 
 def mixed(text: str, lang: Language, rng: Random) -> str:
     """In another case, mostly lower, and with one or two more kinds of noise."""
-    kinds = rng.sample((accents, typos, punctuation), rng.randint(1, 2))
-    kinds.append(rng.choice((lower, lower, lower, capitals)))
-    for make in kinds:
-        text = make(text, lang, rng)
+    kinds: list[NoiseKind] = ["accents", "typos", "punctuation"]
+    kinds = rng.sample(kinds, rng.randint(1, 2))
+    kinds.append(rng.choice(("lower", "lower", "lower", "capitals")))
+    for kind in kinds:
+        text = make_noise(text, kind, lang, rng)
     return text
 
 
 NOISES: Mapping[NoiseKind, Callable[[str, Language, Random], str]] = {
-    "lower": lower,
-    "capitals": capitals,
+    "lower": lambda text, _lang, _rng: text.lower(),
+    "capitals": lambda text, _lang, _rng: text.upper(),
     "title": title,
-    "accents": accents,
+    "accents": without_accents,
     "typos": typos,
     "punctuation": punctuation,
     "mixed": mixed,

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from mt_cli.config.load import flat_items
 from mt_cli.data.text_files import MAX_LINE, kind_of, open_text, read_text, text_lines
 from mt_cli.errors import DataError
 from mt_cli.machine.files import damage_named
@@ -34,7 +35,7 @@ def _json_values(path: Path, key: str) -> Iterator[str]:
         try:
             found = _value(record, key)
         except (LookupError, TypeError):
-            keys = _keys_of(record) if isinstance(record, dict) else ["no object"]
+            keys = dict(flat_items(record)) if isinstance(record, dict) else ["no object"]
             raise _no_key(f"{path}: {place}", key, keys) from None
         if not isinstance(found, str | None):
             raise DataError(f"{path}: {place}: the value of {key!r} is not text")
@@ -67,14 +68,6 @@ def _json_records(path: Path) -> Iterator[tuple[str, object]]:
 def _json_of(text: bytes, where: str) -> list[object]:
     with damage_named(where, "JSON", ValueError, RecursionError):
         return json.loads(text)
-
-
-def _keys_of(record: dict[str, object], *, prefix: str = "") -> Iterator[str]:
-    for key, value in record.items():
-        if isinstance(value, dict):
-            yield from _keys_of(value, prefix=f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}"
 
 
 def _parquet_values(path: Path, key: str) -> Iterator[str]:

@@ -163,6 +163,9 @@ class Beginnings:
 
     text: ParallelText
 
+    def __str__(self) -> str:
+        return str(self.text)
+
     def pairs(self) -> Iterator[RawPair]:
         """The raw pairs of lines."""
         files = self.text.by_file()

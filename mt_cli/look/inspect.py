@@ -20,12 +20,12 @@ from mt_cli.config.schema import TRAIN, VAL, Config
 from mt_cli.data.prepared import open_prepared
 from mt_cli.errors import DataError, MtCliError, UsageError
 from mt_cli.evaluation.kept import WEIGHTS, kept_evaluations, validation_of
-from mt_cli.machine.files import MANIFEST, read_json
+from mt_cli.machine.files import read_json
 from mt_cli.machine.locks import is_locked
 from mt_cli.model.numpy_model import Shape, num_parameters
 from mt_cli.runs.checkpoint import MODEL
 from mt_cli.runs.metrics import read_metrics
-from mt_cli.runs.opening import open_run
+from mt_cli.runs.opening import open_run, run_folders
 from mt_cli.runs.run import (
     ENVIRONMENT,
     FINISHED,
@@ -237,9 +237,9 @@ def summarize_runs(folder: Path, *, sort: str = "name") -> list[RunSummary]:
     """
     summaries: list[RunSummary] = []
     configs = []
-    for path in sorted(folder.glob(f"[!.]*/{MANIFEST}")):
+    for run_folder in run_folders(folder):
         try:
-            run = open_run(path.parent)
+            run = open_run(run_folder)
             summaries.append(_summary(run))
             configs.append(run.config)
         except (MtCliError, OSError) as error:

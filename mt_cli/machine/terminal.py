@@ -4,15 +4,14 @@ import contextlib
 import io
 import json
 import logging
-import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Never, TextIO
+from typing import Any, Never, TextIO
 
 from pydantic import BaseModel
 from tqdm import tqdm
@@ -47,24 +46,16 @@ def json_text(value: object, *, indent: int | None = None) -> str:
 
     It may contain dataclasses and paths. NaN and infinity become null.
     """
-    plain = _plain(value)
+    # Constants are NaN and infinity, of which JSON knows nothing.
+    plain = json.loads(json.dumps(value, default=_fields), parse_constant=lambda _: None)
     text = json.dumps(plain, ensure_ascii=False, indent=indent)
     return text if text.replace("\n", "").isprintable() else json.dumps(plain, indent=indent)
 
 
-def _plain(value: object) -> object:
-    match value:
-        case float():
-            return value if math.isfinite(value) else None
-        case Path():
-            return str(value)
-        case BaseModel():
-            return _plain(value.model_dump())
-        case dict():
-            return {name: _plain(each) for name, each in value.items()}
-        case list() | tuple():
-            return [_plain(each) for each in value]
-    return _plain(asdict(value)) if is_dataclass(value) and not isinstance(value, type) else value
+def _fields(value: Any) -> object:  # noqa: ANN401
+    if isinstance(value, Path):
+        return str(value)
+    return value.model_dump() if isinstance(value, BaseModel) else asdict(value)
 
 
 def table_text(head: Sequence[object], rows: Sequence[Sequence[object]], *, lefts: int = 1) -> str:

@@ -62,7 +62,7 @@ def check_is_there(folder: Path) -> None:
         return
     recover(path.parent)
     if not os.path.exists(path):  # noqa: PTH110
-        near = sorted(str(path.parent) for path in folder.parent.glob(f"[!.]*/{MANIFEST}"))
+        near = list(map(str, run_folders(folder.parent)))
         hint = f"found: {', '.join(near)}" if near else "create one with mt-cli train CONFIG"
         raise UsageError(f"{folder}: not a run folder (no {MANIFEST} in it); {hint}")
 
@@ -121,25 +121,28 @@ def models_named(folders: Sequence[Path]) -> Sequence[Path]:
     """
     if folders:
         return folders
-    runs = sorted(str(path.parent) for path in Path("runs").glob(f"[!.]*/{MANIFEST}"))
+    runs = run_folders()
     if runs:
-        raise UsageError(f"no run given; found: {', '.join(runs)}")
-    log.info(
-        "no run given and none in runs/; using the bundled model %s",
-        READY_MODEL,
-    )
+        raise UsageError(f"no run given; found: {', '.join(map(str, runs))}")
+    log.info("no run given and none in runs/; using the bundled model %s", READY_MODEL)
     return [Path(READY_MODEL)]
 
 
-def runs_trained_on(prepared: Path, *, among: Path = Path("runs")) -> list[Path]:
-    """The runs in the folder `among` that were trained on the prepared data in `prepared`."""
-    found = []
-    for path in sorted(among.glob(f"[!.]*/{MANIFEST}")):
+def run_folders(parent: Path = Path("runs")) -> list[Path]:
+    """The folders in `parent` that look like runs."""
+    return sorted(path.parent for path in parent.glob(f"[!.]*/{MANIFEST}"))
+
+
+def runs_trained_on(prepared: Path) -> list[Path]:
+    """The runs in `runs/` that were trained on the prepared data in `prepared`."""
+    runs = []
+    for folder in run_folders():
+        path = folder / MANIFEST
         with suppress(DataError, OSError):  # ignore other damaged runs
             manifest = parsed(RunManifest, read_file(path), path)
             if Path(manifest.prepared.folder).resolve() == prepared.resolve():
-                found.append(path.parent)
-    return found
+                runs.append(folder)
+    return runs
 
 
 def run_with_tokenizer(config: Config) -> Run | None:

@@ -74,15 +74,9 @@ class Tokenizers:
     @cached_property
     def learnt(self) -> Learnt:
         """The source characters that the model can know."""
-        entries = []
         unknown = {*range(len(SPECIALS)), *self.src.unknown_ids}
-        for i, entry in enumerate(self.src.entries):
-            if i not in unknown:
-                entries.append(entry)
-        return Learnt(
-            frozenset(chain(" ", *entries)),
-            is_lowercase=self.options.lowercase,
-        )
+        entries = [entry for i, entry in enumerate(self.src.entries) if i not in unknown]
+        return Learnt(frozenset(chain(" ", *entries)), is_lowercase=self.options.lowercase)
 
     def to_files(self) -> dict[str, bytes]:
         """File contents by name, to be read by `from_files`."""
