@@ -5,12 +5,13 @@ in place of a text's path, such as `multi30k:train`. The URLs and sha256 of all 
 pinned.sha256.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
+
+from pydantic_core import PydanticCustomError
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,8 @@ def as_corpora(value: object) -> object:
         if are_pinned or list(names) in (["sample"], ["files"]):
             return names
     pinned = " and ".join(map(repr, PINNED))
-    found = json.dumps(value, default=str)
-    raise ValueError(f"input should be 'sample', 'files' or one or more of {pinned}, found {found}")
+    choices = f"'sample', 'files' or one or more of {pinned}"
+    raise PydanticCustomError("expected", f"input should be {choices}")
 
 
 def parallel_splits(corpora: Iterable[str]) -> list[str]:

@@ -3,7 +3,6 @@
 A section is a frozen model that forbids unknown keys. `_problems` checks rules between keys.
 """
 
-import json
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -18,6 +17,7 @@ from pydantic import (
     PlainSerializer,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from mt_cli.config.pinned_corpora import as_corpora, parallel_splits, pinned_problems, terms_of
 
@@ -66,24 +66,23 @@ def _check_count_or_share(value: object) -> object:
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40
     is_share = isinstance(value, float) and 0 <= value < 1
     if not is_count and not is_share:
-        found = json.dumps(value, default=str)
-        raise ValueError(f"expected a whole number, or a share below 1 such as 0.1, found {found}")
+        raise PydanticCustomError(
+            "expected", "expected a whole number, or a share below 1 such as 0.1"
+        )
     return value
 
 
 def _as_paths(value: object) -> object:
     paths = [value] if isinstance(value, str | Path) else value
     if not isinstance(paths, list | tuple) or not paths:
-        found = json.dumps(value, default=str)
-        raise ValueError(f"expected a path, or a list of paths, found {found}")
+        raise PydanticCustomError("expected", "expected a path, or a list of paths")
     return paths
 
 
 def _check_number_or_name(value: object) -> object:
     is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
     if not is_number and not (isinstance(value, str) and value):
-        found = json.dumps(value, default=str)
-        raise ValueError(f"expected a column's number from 1, or its name, found {found}")
+        raise PydanticCustomError("expected", "expected a column's number from 1, or its name")
     return value
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from mt_cli.config.schema import MAX_LENGTH, DecodingConfig, Side
+from mt_cli.config.schema import MAX_LENGTH, VAL, DecodingConfig, Side
 from mt_cli.errors import DataError
 from mt_cli.machine.files import damage_named
 
@@ -250,10 +250,10 @@ def _map(path: Path, *types: type[np.generic]) -> NDArray[np.generic]:
     return array
 
 
-def tokens_per_word(folder: Path, split: str) -> float:
-    """Mean number of source tokens per word (between spaces) of `split` in `folder`."""
-    lines = lines_path(folder, split, "src").read_bytes()
-    return round(open_split(folder, split).src.num_ids / max(1, len(lines.split())), 3)
+def tokens_per_word(folder: Path) -> float:
+    """Mean number of source tokens per word (between spaces) of `val` in `folder`."""
+    lines = lines_path(folder, VAL, "src").read_bytes()
+    return round(open_split(folder, VAL).src.num_ids / max(1, len(lines.split())), 3)
 
 
 def write_split(

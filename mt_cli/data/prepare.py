@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mt_cli.config.schema import AUGMENT, TRAIN, VAL, Config
+from mt_cli.config.schema import AUGMENT, TRAIN, Config
 from mt_cli.data.checks import check_corpus
 from mt_cli.data.corpora import (
     Corpus,
@@ -235,7 +235,7 @@ def _build(inputs: Inputs, folder: Path, *, workers: int) -> CorpusReport:
         if is_trained_on(name):
             num_sentences += statistics.num_sentences
     lengths = TrainingLengths.of(
-        open_split(folder, TRAIN), num_sentences, tokens_per_word=tokens_per_word(folder, VAL)
+        open_split(folder, TRAIN), num_sentences, tokens_per_word=tokens_per_word(folder)
     )
     manifest = Manifest(
         data=data,

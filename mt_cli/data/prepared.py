@@ -235,12 +235,8 @@ class Prepared:
     @functools.cached_property
     def tokenizers(self) -> Tokenizers:
         """The tokenizers of both sides."""
-        paths = [
-            self.folder / name
-            for name in self.manifest.outputs
-            if name.startswith(f"{TOKENIZER_FOLDER}/")
-        ]
-        return Tokenizers.from_files({path.name: read_file(path) for path in paths})
+        names = [name for name in self.manifest.outputs if name.startswith(f"{TOKENIZER_FOLDER}/")]
+        return Tokenizers.read(self.folder / name for name in names)
 
     def differing_keys(self, config: Config) -> list[str]:
         """The keys of [data] and [tokenizer] that differ in `config`, with both values."""

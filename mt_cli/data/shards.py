@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mt_cli.config.schema import TRAIN, VAL, Config
+from mt_cli.config.schema import TRAIN, Config
 from mt_cli.data.checks import warn_of_known_sources
 from mt_cli.data.corpora import (
     Corpus,
@@ -258,7 +258,7 @@ def join_shards(
             outputs=outputs,
             pairs={name: split.pairs for name, split in report.splits.items()},
             lengths=TrainingLengths.of(
-                whole, num_sentences, tokens_per_word=tokens_per_word(shards[0].folder, VAL)
+                whole, num_sentences, tokens_per_word=tokens_per_word(shards[0].folder)
             ),
             shards=[shard.folder.name for shard in shards],
         )

@@ -221,7 +221,7 @@ def curves_of(run: Run) -> Curves:
 
     return Curves(
         name=run.folder.resolve().name,
-        recipe=run.recipe if run.is_finished() else None,
+        recipe=run.recipe if run.is_finished else None,
         bleu_signatures=tuple(
             dict.fromkeys(str(each.get("bleu_signature")) for each in validations)
         ),

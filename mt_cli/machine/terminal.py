@@ -195,17 +195,17 @@ def logged_to(path: Path) -> Iterator[None]:
             handler.close()
 
 
-def has_listener(level: int = logging.INFO) -> bool:
-    """Whether messages of `level` reach a person, and not only a file.
+def shows_info() -> bool:
+    """Whether messages of level INFO reach a person, and not only a file.
 
-    INFO does not with `--quiet`, when `mt_cli` is used as a library, or when another process
+    They do not with `--quiet`, when `mt_cli` is used as a library, or when another process
     reports.
     """
     package = logging.getLogger("mt_cli")
-    if not package.isEnabledFor(level):
+    if not package.isEnabledFor(logging.INFO):
         return False
     for handler in package.handlers:
-        if handler.level <= level and not isinstance(handler, logging.FileHandler):
+        if handler.level <= logging.INFO and not isinstance(handler, logging.FileHandler):
             return True
     return False
 
@@ -220,7 +220,7 @@ def progress_bar(
     label: str, *, unit: str, total: int | None = None, initial: int = 0, is_hidden: bool = False
 ) -> "tqdm[Never]":
     """A progress bar on stderr that disappears when closed; disabled if nobody can see it."""
-    can_be_seen = sys.stderr is not None and has_listener() and not is_hidden
+    can_be_seen = sys.stderr is not None and shows_info() and not is_hidden
     return tqdm(
         desc=visible(label),
         unit=f" {unit}",

@@ -161,8 +161,7 @@ class Run:
     @cached_property
     def tokenizers(self) -> Tokenizers:
         """The tokenizers of both sides."""
-        paths = [self.folder / name for name in self.tokenizer_hashes]
-        return Tokenizers.from_files({path.name: read_file(path) for path in paths})
+        return Tokenizers.read(self.folder / name for name in self.tokenizer_hashes)
 
     @property
     def tokenizer_hashes(self) -> dict[str, str]:
@@ -309,6 +308,7 @@ class Run:
         """The state of its training, from status.json."""
         return self.read_facts(STATUS)
 
+    @property
     def is_finished(self) -> bool:
         """Whether its training is finished."""
         return self.status().get("state") in FINISHED

@@ -144,9 +144,4 @@ def read_capitals(text: str, reading: CapitalsReading) -> str:
     """`text`, with its case changed by `reading` if it is several words, all in capitals."""
     if reading == "as_is" or not text.isupper() or len(text.split()) < 2:
         return text
-    return in_case(text, reading)
-
-
-def in_case(text: str, reading: CapitalsReading) -> str:
-    """`text` in the case of `reading`, which must not be `as_is`."""
     return text.lower() if reading == "lower" else text.title()

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from itertools import chain
+from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from mt_cli.config.schema import Language, TokenizerConfig, TokenizerKind
 from mt_cli.errors import DataError
-from mt_cli.machine.files import parsed
+from mt_cli.machine.files import parsed, read_file
 from mt_cli.text import SPECIALS
 from mt_cli.text.normalize import normalize
 from mt_cli.text.subwords import SubwordTokenizer, learn_subwords
@@ -89,6 +90,11 @@ class Tokenizers:
             src_name: self.src.to_bytes(),
             tgt_name: self.tgt.to_bytes(),  # the same file for joint tokenizers
         }
+
+    @staticmethod
+    def read(paths: Iterable[Path]) -> "Tokenizers":
+        """Read the files that `to_files` made."""
+        return Tokenizers.from_files({path.name: read_file(path) for path in paths})
 
     @staticmethod
     def from_files(files: Mapping[str, bytes]) -> "Tokenizers":

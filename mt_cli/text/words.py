@@ -5,15 +5,19 @@ contains a joiner or a special symbol, `ESCAPE` is put before it. The only modul
 torchtext.
 """
 
-import functools
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 from mt_cli.errors import ConfigError, DataError
 from mt_cli.machine.files import parsed
 from mt_cli.text import INVISIBLE_IDS, SPECIALS, UNK_ID
 from mt_cli.text.language import base_language
+
+if TYPE_CHECKING:
+    from spacy.language import Language
 
 
 def learn_vocabulary(counts: Counter[str], *, max_size: int, min_freq: int) -> list[str]:
@@ -110,8 +114,42 @@ class WordTokenizer:
 
 
 def split_words(texts: Sequence[str], lang: str) -> list[list[str]]:
-    """Tokens of each normalized text, marked so that `join_words` gives the text back."""
-    return _load_splitter(lang).split(texts)
+    """Tokens of each normalized text, marked so that `join_words` gives the text back.
+
+    spaCy's rules never look past white space, so each chunk between spaces is split once.
+    """
+    split_texts = []
+    # spaCy caches every word it has seen; the memory zone frees them.
+    with _rules(lang).memory_zone():
+        for text in texts:
+            tokens: list[str] = []
+            for chunk in text.split():
+                tokens += _split_chunk(chunk, lang)
+            split_texts.append(tokens)
+    return split_texts
+
+
+@cache
+def _rules(lang: str) -> "Language":
+    """SpaCy's tokenization rules for one language."""
+    import spacy  # lazily: it takes seconds
+
+    try:
+        return spacy.blank(base_language(lang))
+    except ImportError as error:
+        raise ConfigError(
+            f"spaCy has no rules for '{lang}'; use tokenizer.kind = \"bpe\""
+        ) from error
+
+
+@lru_cache(CACHED_CHUNKS)
+def _split_chunk(chunk: str, lang: str) -> tuple[str, ...]:
+    tokens: list[str] = []
+    for begin in range(0, len(chunk), MAX_CHUNK):
+        for word in _rules(lang).make_doc(chunk[begin : begin + MAX_CHUNK]):
+            escaped = _escape(word.text)
+            tokens.append(JOINER + escaped if tokens else escaped)
+    return tuple(tokens)
 
 
 def join_words(tokens: Iterable[str]) -> str:
@@ -122,52 +160,6 @@ def join_words(tokens: Iterable[str]) -> str:
     return "".join(pieces).replace(ESCAPE, "").removeprefix(" ")
 
 
-class _Splitter:
-    """spaCy's tokenization rules for one language.
-
-    The rules never look past white space, so each chunk between spaces is tokenized once and
-    cached.
-    """
-
-    def __init__(self, lang: str) -> None:
-        import spacy  # lazily: it takes seconds
-
-        try:
-            self._nlp = spacy.blank(base_language(lang))
-        except ImportError as error:
-            raise ConfigError(
-                f"spaCy has no rules for '{lang}'; use tokenizer.kind = \"bpe\""
-            ) from error
-        self._known: dict[str, list[str]] = {}
-
-    def split(self, texts: Sequence[str]) -> list[list[str]]:
-        """Marked tokens of each text."""
-        if len(self._known) > CACHED_CHUNKS:
-            self._known.clear()
-        split_texts = []
-        # spaCy caches every word it has seen; the memory zone frees them.
-        with self._nlp.memory_zone():
-            for text in texts:
-                tokens: list[str] = []
-                for chunk in text.split():
-                    if chunk not in self._known:
-                        self._known[chunk] = self._split_chunk(chunk)
-                    tokens += self._known[chunk]
-                split_texts.append(tokens)
-        return split_texts
-
-    def _split_chunk(self, chunk: str) -> list[str]:
-        tokens: list[str] = []
-        for begin in range(0, len(chunk), MAX_CHUNK):
-            for word in self._nlp.make_doc(chunk[begin : begin + MAX_CHUNK]):
-                escaped = _escape(word.text)
-                tokens.append(JOINER + escaped if tokens else escaped)
-        return tokens
-
-
 def _escape(word: str) -> str:
     escaped = word.replace(JOINER, ESCAPE + JOINER)
     return ESCAPE + escaped if escaped in SPECIALS else escaped
-
-
-_load_splitter = functools.cache(_Splitter)
