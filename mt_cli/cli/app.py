@@ -159,9 +159,9 @@ def command(
     def add(function: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(function).parameters
         parameters = []
-        for name, each in own.items():
+        for name, parameter in own.items():
             if name not in ("settings", "as_json"):
-                parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+                parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
         if "settings" in own:
             parameters += parameters_of(flags)
             parameters.append(setting_parameter(settings))
@@ -182,7 +182,7 @@ def command(
         run.__name__ = function.__name__
         run.__doc__ = function.__doc__
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         epilog = "\n\n".join(["Examples:", *(f"mt-cli {example}" for example in examples)])
         group.command(epilog=epilog, cls=Command)(run)
         return function

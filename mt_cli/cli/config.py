@@ -175,12 +175,12 @@ def show(config: ConfigPath, settings: list[str], as_json: bool) -> None:
 @command(group, "config diff multi30k multi30k-tiny")
 def diff(one: ConfigPath, other: ConfigPath, as_json: bool) -> None:
     """Print the keys in which two configs differ."""
-    found = differences(load_config(one), load_config(other))
-    if as_json or found:
+    changes = differences(load_config(one), load_config(other))
+    if as_json or changes:
         lines = []
-        for key, (first, second) in found.items():
+        for key, (first, second) in changes.items():
             lines.append(f"{key}  {_shown(first)} → {_shown(second)}")
-        print_result("\n".join(lines), {"differences": found}, as_json=as_json)
+        print_result("\n".join(lines), {"differences": changes}, as_json=as_json)
 
 
 def _shown(value: object) -> str:

@@ -62,12 +62,12 @@ def evaluate(
         check_is_there(run)
     from mt_cli.evaluation.evaluate import evaluate_runs
 
-    found = evaluate_runs(runs, options, test_set_choice(split, src, ref, data, noise))
+    results = evaluate_runs(runs, options, test_set_choice(split, src, ref, data, noise))
     document: dict[str, dict[str, Mapping[str, object]]] = {"splits": {}}
     lines = []
-    for name, result in found.items():
+    for name, result in results.items():
         change = {}
-        clean = found.get(name.rpartition("+")[0])
+        clean = results.get(name.rpartition("+")[0])
         if clean is not None:  # with noise
             bleu = result.scores.metrics["bleu"].score
             change["bleu_change"] = bleu - clean.scores.metrics["bleu"].score
@@ -79,15 +79,15 @@ def evaluate(
         for value in change.values():
             facts += f"  BLEU change {value:+.2f}"
         lines.append(f"{name}  {facts}")
-    tables = [_scores_table(found)]
+    tables = [_scores_table(results)]
     print_table(tables, "\n".join(lines), document, form=form, as_json=as_json)
 
 
-def _scores_table(found: "Mapping[str, EvalResult]") -> Table:
+def _scores_table(results: "Mapping[str, EvalResult]") -> Table:
     """A row for each test set, a column for each metric."""
     rows = []
     signatures: dict[str, str] = {}
-    for name, result in found.items():
+    for name, result in results.items():
         row: list[Cell] = [name]
         for metric in result.scores.metrics.values():
             row.append(Score(metric.score, metric.half_width))

@@ -55,13 +55,13 @@ def explain(error: ValidationError) -> Iterator[str]:
 
 def _unknown_key(location: list[str]) -> str:
     *section, key = location
-    known = _keys_of(section)
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    keys = _keys_of(section)
+    near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
     homes = [f"[{name}]" for name in Config.model_fields if key in _keys_of([name])]
     if homes:
         hint = f"it belongs in {' or '.join(homes)}"
     else:
-        hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"
+        hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(keys)}"
     place = ".".join(section)
     return f"{place}: unknown key '{key}'; {hint}" if place else f"unknown section '{key}'; {hint}"
 
@@ -93,10 +93,10 @@ RUN_CONFIG = "config.toml"
 def bundled_configs() -> dict[str, Path]:
     """Paths of the bundled configs, by name, such as `sample` or `classic/page`."""
     folder = shipped("configs")
-    found = {}
+    configs = {}
     for path in sorted([*folder.glob("*.toml"), *folder.glob("classic/*.toml")]):
-        found[path.relative_to(folder).with_suffix("").as_posix()] = path
-    return dict(sorted(found.items()))
+        configs[path.relative_to(folder).with_suffix("").as_posix()] = path
+    return dict(sorted(configs.items()))
 
 
 def find_config(name: Path) -> Path:
@@ -174,11 +174,11 @@ def differences(one: Config, other: Config) -> dict[str, tuple[object, object]]:
     """Both values of each key that differs, by key path; None if a config lacks the key."""
     first = flat(one)
     second = flat(other)
-    found = {}
+    changes = {}
     for path in dict.fromkeys([*first, *second]):
         if first.get(path) != second.get(path):
-            found[path] = (first.get(path), second.get(path))
-    return found
+            changes[path] = (first.get(path), second.get(path))
+    return changes
 
 
 def flat(config: Config) -> dict[str, object]:

@@ -138,11 +138,11 @@ def as_corpora(value: object) -> object:
 
 def parallel_splits(corpora: Iterable[str]) -> list[str]:
     """The parallel splits of all `corpora`."""
-    found: dict[str, None] = {}
+    parallel: dict[str, None] = {}
     for name in corpora:
         splits = PINNED[name].splits
-        found |= dict.fromkeys(split for split in splits if splits[split].is_parallel)
-    return list(found)
+        parallel |= dict.fromkeys(split for split in splits if splits[split].is_parallel)
+    return list(parallel)
 
 
 def pinned_problems(sides: Sequence[Sequence[Path]]) -> Iterator[str]:

@@ -275,11 +275,11 @@ class Prepared:
                 raise PreparedDataError(
                     f"{shard.folder}: {name} does not have the {begin:,} pairs in {MANIFEST}"
                 )
-        whole = EncodedSplit.joined(list(chain.from_iterable(parts.values())))
+        joined = EncodedSplit.joined(list(chain.from_iterable(parts.values())))
         if len(shares) == 1:
-            return whole
+            return joined
         sizes = [sum(map(len, of_part)) for of_part in parts.values()]
-        return replace(whole, portions=tuple(zip(sizes, shares.values(), strict=True)))
+        return replace(joined, portions=tuple(zip(sizes, shares.values(), strict=True)))
 
     def lines(self, name: str, side: Side) -> list[str]:
         """The corpus's original lines of split `name`; line i belongs to pair i."""
@@ -301,9 +301,9 @@ class Prepared:
         return parsed(CorpusReport, read_file(path), path)
 
     def _check_has(self, name: str) -> None:
-        known = [split for split in self.manifest.pairs if not split.startswith(MORE)]
-        if name not in known:
-            raise DataError(f"{self.folder}: no split '{name}'; it has {', '.join(known)}")
+        own_splits = [split for split in self.manifest.pairs if not split.startswith(MORE)]
+        if name not in own_splits:
+            raise DataError(f"{self.folder}: no split '{name}'; it has {', '.join(own_splits)}")
 
 
 def open_prepared(folder: Path, config: Config | None = None, *, verify: bool = True) -> Prepared:
@@ -338,8 +338,8 @@ def open_prepared(folder: Path, config: Config | None = None, *, verify: bool = 
 def shards_in(folder: Path) -> list[str]:
     """The names of the prepared shards in `folder`."""
     names = [path.parent.name for path in folder.glob(f"shard-*/{MANIFEST}")]
-    found = [name for name in names if SHARD.fullmatch(name)]
-    return sorted(found, key=lambda name: int(name.split("-")[1]))
+    shards = [name for name in names if SHARD.fullmatch(name)]
+    return sorted(shards, key=lambda name: int(name.split("-")[1]))
 
 
 def hashes_path(folder: Path, part: str) -> Path:

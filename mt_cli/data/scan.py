@@ -198,10 +198,10 @@ def normalized(raw: bytes, options: TextOptions) -> str:
     return normalize(decode_line(raw), lowercase=options.lowercase)
 
 
-def count_common(hashes: Hashes, others: Iterable[Hashes]) -> int:
+def count_common(hashes: Hashes, sorted_hashes: Iterable[Hashes]) -> int:
     """How many of `hashes` occur in any of the sorted `others`."""
     is_common = np.zeros(len(hashes), bool)
-    for in_order in others:
+    for in_order in sorted_hashes:
         if len(in_order):
             places = np.minimum(np.searchsorted(in_order, hashes), len(in_order) - 1)
             is_common |= in_order[places] == hashes

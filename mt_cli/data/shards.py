@@ -83,10 +83,10 @@ class Shard:
         Raises:
             UsageError: the text has another form.
         """
-        found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
-        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
             raise UsageError(f"--shard {text}: expected I/N, such as 3/16, the third of 16 shards")
-        return Shard(int(found[1]), int(found[2]))
+        return Shard(int(match[1]), int(match[2]))
 
     @property
     def name(self) -> str:
@@ -201,10 +201,10 @@ def appended_shard(out: Path) -> Shard:
     names = shards_in(out)
     if not names:
         raise UsageError(f"{out}: no shards to append to; create them with --shard and --join")
-    others: dict[str, str] = {}
+    prepared_inputs: dict[str, str] = {}
     for name in names:
-        others |= Prepared.of(out / name).manifest.inputs
-    return Shard(len(names) + 1, None, others)
+        prepared_inputs |= Prepared.of(out / name).manifest.inputs
+    return Shard(len(names) + 1, None, prepared_inputs)
 
 
 def unprepared_files(prepared: Prepared, config: Config) -> list[Path]:
@@ -246,8 +246,8 @@ def join_shards(
             outputs[f"{shard.folder.name}/{MANIFEST}"] = sha256_file(shard.folder / MANIFEST)
             for number, lines in shard.manifest.num_sentences.items():
                 num_sentences[int(number)] += lines
-        whole = EncodedSplit.joined([open_split(shard.folder, TRAIN) for shard in shards])
-        if not len(whole):
+        training = EncodedSplit.joined([open_split(shard.folder, TRAIN) for shard in shards])
+        if not len(training):
             raise DataError(
                 f"{out}: every training pair was dropped: {report.splits[TRAIN].dropped}"
             )
@@ -258,7 +258,7 @@ def join_shards(
             outputs=outputs,
             pairs={name: split.pairs for name, split in report.splits.items()},
             lengths=TrainingLengths.of(
-                whole, num_sentences, tokens_per_word=tokens_per_word(shards[0].folder)
+                training, num_sentences, tokens_per_word=tokens_per_word(shards[0].folder)
             ),
             shards=[shard.folder.name for shard in shards],
         )
@@ -283,20 +283,20 @@ def join_shards(
 
 def _open_all(config: Config, out: Path) -> list[Prepared]:
     """Open all shards in `out`, in order."""
-    found = shards_in(out)
-    if not found:
+    names = shards_in(out)
+    if not names:
         raise DataError(f"{out}: no shards; prepare them with --shard 1/N, --shard 2/N …")
-    numbers = {int(name.rpartition("-")[2]) for name in found if "-of-" in name}
+    numbers = {int(name.rpartition("-")[2]) for name in names if "-of-" in name}
     if len(numbers) != 1:
         several = " and ".join(map(str, sorted(numbers))) or "no division"
         raise DataError(f"{out}: mixes shards of {several}; keep only those of one division")
     of = max(numbers)
-    allow_files(OPEN_FILES * len(found))
+    allow_files(OPEN_FILES * len(names))
     shards = []
-    for number in range(1, max(of, len(found)) + 1):
+    for number in range(1, max(of, len(names)) + 1):
         shard = Shard(number, of if number <= of else None)
         folder = out / shard.name
-        if shard.name not in found:
+        if shard.name not in names:
             raise DataError(f"{folder}: missing; prepare it with {shard.flag}")
         if folder.is_symlink():
             raise DataError(f"{folder}: is a symlink; shards must be in the folder itself")
@@ -319,12 +319,12 @@ def _joined_inputs(shards: Sequence[Prepared]) -> dict[str, str]:
     Raises:
         DataError: shards have different tokenizers or files.
     """
-    known: dict[str, str] = {}
+    inputs: dict[str, str] = {}
     for shard in shards:
         outputs = shard.manifest.outputs
         tokenizers = {name: outputs[name] for name in outputs if name.startswith(TOKENIZER_FOLDER)}
         for key, digest in {**shard.manifest.inputs, **tokenizers}.items():
-            if known.setdefault(key, digest) != digest:
+            if inputs.setdefault(key, digest) != digest:
                 raise DataError(
                     f"{shard.folder}: has a different {key} than the shards before it; prepare all "
                     "shards again that are older than your files or the first shard"
@@ -332,7 +332,7 @@ def _joined_inputs(shards: Sequence[Prepared]) -> dict[str, str]:
     first = shards[0].manifest.inputs
     return {
         key: digest
-        for key, digest in known.items()
+        for key, digest in inputs.items()
         if not key.endswith(FILES) and (key in first or not key.startswith(TOKENIZER_FOLDER))
     }
 
@@ -349,12 +349,12 @@ def _joined_report(shards: Sequence[Prepared]) -> CorpusReport:
             continue
         sources, pairs = next(_hashes_of(shards, name))
         trained_on = [part for part in names if is_trained_on(part)]
-        found = {
+        repeats = {
             "src_in_train": count_common(sources, _rows(shards, trained_on, 0)),
             "pairs_in_train": count_common(pairs, _rows(shards, trained_on, 1)),
         }
-        splits[name] = parts[0].model_copy(update=found)
-        warn_of_known_sources(name, found["src_in_train"], of=parts[0].lines)
+        splits[name] = parts[0].model_copy(update=repeats)
+        warn_of_known_sources(name, repeats["src_in_train"], of=parts[0].lines)
     return reports[0].model_copy(update={"splits": splits})
 
 

@@ -170,18 +170,18 @@ def compare_groups(
         )
     if len({*baseline}) < len(baseline) or len({*system}) < len(system):
         raise UsageError("--with: the same run is given twice; name each training once")
-    found = {}
+    comparisons = {}
     num_baseline = len(baseline)
     for test_set, hyps, metrics in _translated([*baseline, *system], options, choice):
         tests = group_tests(hyps[:num_baseline], hyps[num_baseline:], test_set.refs, metrics)
-        found[test_set.name] = GroupComparison(
+        comparisons[test_set.name] = GroupComparison(
             test_set.name,
             len(test_set.refs[0]),
             list(map(str, baseline)),
             list(map(str, system)),
             tests,
         )
-    return found
+    return comparisons
 
 
 def _translated(

@@ -259,13 +259,13 @@ def permutation_p(one: Sequence[float], other: Sequence[float]) -> float:
     p is how often the means differ as much when all scores are split into two such groups.
     """
     scores = [*one, *other]
-    found = abs(mean(one) - mean(other))
+    difference = abs(mean(one) - mean(other))
     num_as_large = 0
     num_ways = 0
     for places in combinations(range(len(scores)), len(one)):
         first = [scores[i] for i in places]
         second = [score for i, score in enumerate(scores) if i not in places]
-        num_as_large += abs(mean(first) - mean(second)) >= found - ROUNDING
+        num_as_large += abs(mean(first) - mean(second)) >= difference - ROUNDING
         num_ways += 1
     return num_as_large / num_ways
 

@@ -24,11 +24,11 @@ def check_fits_argos(run: Run) -> None:
     Argos Translate uses one SentencePiece model for both sides and never lower-cases text. It does
     not split long sentences either, so the positions must be extensible.
     """
-    found = run.tokenizers
+    tokenizers = run.tokenizers
     wanted = {
-        "tokenizer.kind bpe or unigram": found.kind != "spacy",
-        "tokenizer.joint true": found.joint,
-        "data.lowercase false": not found.options.lowercase,
+        "tokenizer.kind bpe or unigram": tokenizers.kind != "spacy",
+        "tokenizer.joint true": tokenizers.joint,
+        "data.lowercase false": not tokenizers.options.lowercase,
         "model.positions sinusoidal": run.config.model.positions == "sinusoidal",
     }
     if missing := [name for name, is_so in wanted.items() if not is_so]:

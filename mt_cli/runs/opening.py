@@ -85,11 +85,11 @@ def open_run_between(src_lang: str, tgt_lang: str, folder: Path, *, asked_by: st
     The message of a `UsageError` begins with `asked_by`, a flag or a key.
     """
     run = open_run(folder)
-    found = run.config.data
-    languages = list(map(base_language, (found.src_lang, found.tgt_lang)))
+    data = run.config.data
+    languages = list(map(base_language, (data.src_lang, data.tgt_lang)))
     if languages != [base_language(src_lang), base_language(tgt_lang)]:
         raise UsageError(
-            f"{asked_by}: {folder} translates {found.src_lang}-{found.tgt_lang}, not "
+            f"{asked_by}: {folder} translates {data.src_lang}-{data.tgt_lang}, not "
             f"{src_lang}-{tgt_lang}"
         )
     return run

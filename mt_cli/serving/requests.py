@@ -88,19 +88,19 @@ class RequestReader:
             key: value for key, value in fields.items() if key == "q" or value not in ("", None)
         }
         try:
-            found = model.model_validate(given)
+            fields = model.model_validate(given)
         except ValidationError as error:
             raise HTTPException(400, _refusal(error)) from None
-        self._check_key(found.api_key)
-        size = sum(map(len, found.texts))
+        self._check_key(fields.api_key)
+        size = sum(map(len, fields.texts))
         request.state.letters = size
-        if sum(text.count("\n") + 1 for text in found.texts) > MAX_LINES:
+        if sum(text.count("\n") + 1 for text in fields.texts) > MAX_LINES:
             raise HTTPException(400, f"a request may have at most {MAX_LINES:,} lines")
         if size > self.char_limit:
             raise HTTPException(
                 400, f"Invalid request: request ({size}) exceeds text limit ({self.char_limit})"
             )
-        return found
+        return fields
 
     async def _fields(self, request: Request) -> object:
         if request.headers.get("Content-Encoding", "").lower() not in ("", "identity"):

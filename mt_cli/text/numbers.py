@@ -60,14 +60,14 @@ def whole_numbers(text: str, lang: str) -> list[tuple[int, tuple[int, int]]]:
     Numbers with marks, such as `3,50`, are skipped.
     """
     cardinals = _cardinals(base_language(lang))
-    found = []
+    numbers = []
     for word in re.finditer(rf"{NUMBER.pattern}|[^\W\d_]+", text):
         value = cardinals.get(word[0].casefold(), 0)
         if word[0].isdecimal():
             value = int(word[0])
         if value > 1:
-            found.append((value, word.span()))
-    return found
+            numbers.append((value, word.span()))
+    return numbers
 
 
 @cache

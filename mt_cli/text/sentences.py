@@ -45,8 +45,8 @@ def split_sentences(text: str, lang: str) -> list[str]:
     language = base_language(lang)
     pieces: list[str] = []
     begin = 0
-    for found in sentencex.segment(language, _with_capitals(text)):
-        end = begin + len(found)
+    for segment in sentencex.segment(language, _with_capitals(text)):
+        end = begin + len(segment)
         pieces += HARD_END.split(text[begin:end])
         begin = end
     if len(pieces) < 2:

@@ -57,10 +57,10 @@ class SubwordTokenizer:
                 raise
             raise DataError("the SentencePiece model is damaged") from error
         p = self._processor
-        found = (p.pad_id(), p.unk_id(), p.bos_id(), p.eos_id())
-        if found != (PAD_ID, UNK_ID, BOS_ID, EOS_ID):
+        special_ids = (p.pad_id(), p.unk_id(), p.bos_id(), p.eos_id())
+        if special_ids != (PAD_ID, UNK_ID, BOS_ID, EOS_ID):
             raise DataError(
-                f"SentencePiece's pad, unk, bos, eos are {found}, expected (0, 1, 2, 3)"
+                f"SentencePiece's pad, unk, bos, eos are {special_ids}, expected (0, 1, 2, 3)"
             )
         self.vocab_size = int(p.vocab_size())
         """Number of pieces, bytes and special symbols."""

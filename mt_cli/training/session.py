@@ -215,21 +215,23 @@ class Session:
             self._monitor.clock_stopped(),
             progress_shown("validating", unit="lines", total=total) as on_progress,
         ):
-            found = validator.validate(self._trainer.step, on_progress=on_progress)
+            validation = validator.validate(self._trainer.step, on_progress=on_progress)
         guessing = math.log(self._run.tokenizers.tgt.vocab_size)
-        if not found.nll <= DIVERGED * guessing:  # "not <=" also catches NaN
-            self._give_up(f"the loss on val is {found.nll:.1f}, guessing has {guessing:.1f}")
-        score = found.bleu.score if validator.best_by == "bleu" else -found.nll
+        if not validation.nll <= DIVERGED * guessing:  # "not <=" also catches NaN
+            self._give_up(f"the loss on val is {validation.nll:.1f}, guessing has {guessing:.1f}")
+        score = validation.bleu.score if validator.best_by == "bleu" else -validation.nll
         best = self._state
-        is_equal_and_surer = score == best.best_score and found.nll < (best.best_nll or 0.0)
+        is_equal_and_surer = score == best.best_score and validation.nll < (best.best_nll or 0.0)
         is_best = best.best_score is None or score > best.best_score or is_equal_and_surer
         if is_best:
-            self._state = replace(best, best_score=score, best_nll=found.nll, best_step=found.step)
+            self._state = replace(
+                best, best_score=score, best_nll=validation.nll, best_step=validation.step
+            )
         if counts_for_patience:
             without_gain = 0 if is_best else self._state.validations_without_gain + 1
             self._state = replace(self._state, validations_without_gain=without_gain)
         elapsed_s = time.monotonic() - began_at
-        self._monitor.log_validation(found, is_best=is_best, validation_s=elapsed_s)
+        self._monitor.log_validation(validation, is_best=is_best, validation_s=elapsed_s)
 
     def _save(self) -> None:
         """Write a checkpoint, point `last` to it, and remove checkpoints no longer needed."""

@@ -113,13 +113,13 @@ class TermPlacer:
 
     def _cut(self, draft: Draft, weights: CrossAttention) -> None:
         """Set the prefix of `draft`: its ids up to the first missing term, and that term."""
-        places = []
+        candidates = []
         for term in draft.missing:
             begin, replaced = self._find_place(term, draft, weights)
             (text,) = self._tokenizers.tgt.decode([replaced])
             # If the line has the term twice, one of them may already be there.
-            places.append((term.count_in(text) > 0, begin, replaced, term))
-        _, begin, draft.replaced, term = min(places, key=lambda place: place[:2])
+            candidates.append((term.count_in(text) > 0, begin, replaced, term))
+        _, begin, draft.replaced, term = min(candidates, key=lambda candidate: candidate[:2])
         draft.terms.remove(term)
         draft.prefix = self._with_term(term, draft, draft.ids[:begin]) or draft.prefix
 
