@@ -7,7 +7,7 @@ from typing import Any
 
 from mt_cli.machine.files import read_json, sha256_bytes, write_atomically, write_json
 from mt_cli.runs.checkpoint import checkpoint_name
-from mt_cli.runs.metrics import read_metrics
+from mt_cli.runs.metrics import ValidationRecord, read_metrics
 from mt_cli.runs.run import SCORES, Run
 
 METRIC_KEYS = ("bleu", "chrf", "ter")
@@ -86,16 +86,15 @@ def kept_evaluations(run: Run, *, checkpoint: str | None) -> list[KeptEvaluation
     return evaluations
 
 
-def validation_of(run: Run, checkpoint: str | None) -> Mapping[str, object]:
-    """The record of the validation at which `checkpoint` was saved; empty if there is none.
+def validation_of(run: Run, checkpoint: str | None) -> ValidationRecord | None:
+    """The record of the validation at which `checkpoint` was saved, if there is one.
 
-    It is also empty if the weights have changed since, by rounding for a copy of the run.
+    None too if the weights have changed since, by rounding for a copy of the run.
     """
     if checkpoint is None:
-        return {}
-    for record in read_metrics(run.metrics_path):
-        is_validation = record["kind"] == "validation"
-        if is_validation and checkpoint_name(int(str(record["step"]))) == checkpoint:
-            weights = run.weights_sha256(checkpoint)
-            return record if record.get(WEIGHTS, weights) == weights else {}
-    return {}
+        return None
+    _, validations = read_metrics(run.metrics_path)
+    for record in validations:
+        if checkpoint_name(record.step) == checkpoint:
+            return record if record.weights in (None, run.weights_sha256(checkpoint)) else None
+    return None

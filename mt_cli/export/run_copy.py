@@ -1,15 +1,13 @@
 """Small copies of runs: everything that commands need, without the training state."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from mt_cli.evaluation.kept import WEIGHTS
 from mt_cli.machine.files import MANIFEST, MAX_TEXT_BYTES, read_file, write_atomically, write_json
 from mt_cli.runs.checkpoint import read_state, read_weights, save_checkpoint, weights_sha256
-from mt_cli.runs.metrics import read_metrics
+from mt_cli.runs.metrics import mark_validation
 from mt_cli.runs.run import (
     CHECKPOINTS,
     ENVIRONMENT,
@@ -55,15 +53,6 @@ def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> No
     for name in names:
         write_atomically(folder / name, read_file(run.folder / name, max_bytes=MAX_TEXT_BYTES))
     if own != copied and METRICS in names:
-        _mark_validation(run, folder / METRICS, step=state.step, weights=own)
+        mark_validation(folder / METRICS, step=state.step, weights=own)
     if own != copied and STATUS in names:
         write_json(folder / STATUS, {**run.status(), "best_score": None})
-
-
-def _mark_validation(run: Run, path: Path, *, step: int, weights: str) -> None:
-    """Mark the validation after `step` in the copied metrics as one of other `weights`."""
-    records = []
-    for record in read_metrics(run.metrics_path):
-        is_of_checkpoint = record["kind"] == "validation" and record["step"] == step
-        records.append({**record, WEIGHTS: weights} if is_of_checkpoint else record)
-    write_atomically(path, "".join(f"{json.dumps(each)}\n" for each in records).encode())

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import write_atomically
-from mt_cli.runs.metrics import number_in, read_metrics
+from mt_cli.runs.metrics import Record, read_metrics
 from mt_cli.runs.opening import open_run
 from mt_cli.runs.run import Recipe, Run, joined_by_seed
 
@@ -208,23 +208,17 @@ def curves_of(run: Run) -> Curves:
         DataError: its metrics are missing, damaged or still empty.
     """
     path = run.metrics_path
-    records = read_metrics(path)
-    steps = [record for record in records if record["kind"] == "step"]
-    validations = [record for record in records if record["kind"] == "validation"]
+    steps, validations = read_metrics(path)
     if not steps and not validations:
         raise DataError(f"{path}: has no measurements yet; train longer, or use another run")
 
-    def curve(of: Sequence[dict[str, object]], key: str) -> Curve:
-        return [
-            (number_in(each, "step", path=path), number_in(each, key, path=path)) for each in of
-        ]
+    def curve(records: Sequence[Record], key: str) -> Curve:
+        return [(record.step, getattr(record, key)) for record in records]
 
     return Curves(
         name=run.folder.resolve().name,
         recipe=run.recipe if run.is_finished else None,
-        bleu_signatures=tuple(
-            dict.fromkeys(str(each.get("bleu_signature")) for each in validations)
-        ),
+        bleu_signatures=tuple(dict.fromkeys(record.bleu_signature for record in validations)),
         train_loss=curve(steps, "loss"),
         train_nll=curve(steps, "nll"),
         lr=curve(steps, "lr"),

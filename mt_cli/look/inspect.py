@@ -84,8 +84,8 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Description:
     status.pop("best_score", None)  # shown with the validation, with its signature
     scores: dict[str, object] = {}
     if validation := validation_of(run, name):
-        shown = {key: validation.get(key) for key in ("nll", "bleu", "bleu_signature")}
-        scores[f"val, step {validation['step']}"] = shown
+        shown = validation.model_dump(include={"nll", "bleu", "bleu_signature"})
+        scores[f"val, step {validation.step}"] = shown
     for folder in run.kept_evaluations():
         record = read_json(folder / SCORES)
         if record.get("checkpoint") != name or record.get(WEIGHTS) in weights.values():
@@ -261,7 +261,7 @@ def _summary(run: Run) -> RunSummary:
     status = run.status()
     checkpoint = run.best_checkpoint
     validation = validation_of(run, checkpoint)
-    signatures = [str(validation["bleu_signature"])] if "bleu_signature" in validation else []
+    signatures = [] if validation is None else [validation.bleu_signature]
     tests = [split for split in run.config.data.splits if split not in (TRAIN, VAL)]
     evaluations = []
     for evaluation in kept_evaluations(run, checkpoint=checkpoint):
@@ -276,8 +276,9 @@ def _summary(run: Run) -> RunSummary:
         state = "killed"
     newest = {**status}
     if state == "running":
-        for record in read_metrics(run.metrics_path):  # status.json may be older
-            newest.update(record)
+        steps, validations = read_metrics(run.metrics_path)  # status.json may be older
+        for record in sorted([*steps[-1:], *validations[-1:]], key=lambda of: of.step):
+            newest |= record.model_dump()
     step = _whole(newest, "step")
     total_steps = _whole(status, "total_steps")
     seconds = _number(newest, "elapsed_s")
@@ -295,7 +296,7 @@ def _summary(run: Run) -> RunSummary:
         epoch=_whole(newest, "epoch"),
         seconds_left=seconds_left,
         updated_at=datetime.fromtimestamp(updated, UTC).isoformat(timespec="seconds"),
-        val_bleu=_number(validation, "bleu"),
+        val_bleu=None if validation is None else validation.bleu,
         bleu=_number(scores.get("bleu", {}), "score"),
         chrf=_number(scores.get("chrf", {}), "score"),
         evaluation=None if best is None else best.name,

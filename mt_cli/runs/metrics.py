@@ -1,61 +1,106 @@
 """metrics.jsonl: one record for each logged update and each validation."""
 
 import json
-import math
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from mt_cli.errors import DataError
-from mt_cli.machine.files import MAX_TEXT_BYTES, errors_naming, parsed, read_file, write_atomically
-
-Record = dict[str, object]
+from mt_cli.machine.files import MAX_TEXT_BYTES, errors_naming, read_file, write_atomically
 
 
-def read_metrics(path: Path) -> list[Record]:
-    """Read all records, except for an unfinished last line; empty if there is no file.
+class StepRecord(BaseModel):
+    """A logged update, with means over all updates since the previous record."""
+
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False, extra="allow")
+
+    kind: Literal["step"] = "step"
+    step: int
+    epoch: int
+    loss: float
+    """What is minimized, per target token."""
+    nll: float
+    """Negative log-likelihood per target token, in nats, with dropout."""
+    lr: float
+    grad_norm: float
+    """Of the latest update, before clipping."""
+    tgt_tokens_per_s: float
+    skipped: int
+    """Number of updates with a gradient that was not finite."""
+    elapsed_s: float = 0.0
+    """Seconds of training."""
+
+
+class ValidationRecord(BaseModel):
+    """A validation."""
+
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False, extra="allow")
+
+    kind: Literal["validation"] = "validation"
+    step: int
+    nll: float
+    """Negative log-likelihood per target token, in nats, without dropout."""
+    bleu: float
+    bleu_signature: str
+    is_best: bool
+    elapsed_s: float
+    validation_s: float
+    weights: str | None = None
+    """sha256 of the validated weights, if they were rounded for this copy of the run."""
+
+
+Record = StepRecord | ValidationRecord
+_ADAPTER: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="kind")])
+
+
+def read_metrics(path: Path) -> tuple[list[StepRecord], list[ValidationRecord]]:
+    """Read all records, except for an unfinished last line; none if there is no file.
 
     Raises:
         DataError: a line is damaged.
     """
-    if not path.exists():
-        return []
-    records = []
-    lines = read_file(path, max_bytes=MAX_TEXT_BYTES).split(b"\n")[:-1]
-    for number, line in enumerate(lines, 1):
-        place = f"{path}: line {number}"
-        record = parsed(dict[str, object], line, place)
-        match record:
-            case {"kind": "step" | "validation", "step": int()}:
-                records.append(record)
-            case _:
-                raise DataError(f"{place}: damaged; delete this line, the others are fine")
-    return records
+    records = _read_all(path)
+    steps = [record for record in records if isinstance(record, StepRecord)]
+    return steps, [record for record in records if isinstance(record, ValidationRecord)]
 
 
-def append_metrics(path: Path, record: Mapping[str, object]) -> None:
+def append_metrics(path: Path, record: Record) -> None:
     """Append a record to the file `path`."""
     with errors_naming(path), path.open("ab") as file:
-        file.write(f"{json.dumps(record, allow_nan=False)}\n".encode())
+        file.write(_line_of(record))
 
 
 def truncate_metrics(path: Path, *, after_step: int) -> None:
     """Drop records after update `after_step`, lost in a kill, and an unfinished last line."""
-    kept = []
-    for record in read_metrics(path):
-        if number_in(record, "step", path=path) <= after_step:
-            kept.append(f"{json.dumps(record)}\n")
-    write_atomically(path, "".join(kept).encode())
+    kept = [record for record in _read_all(path) if record.step <= after_step]
+    write_atomically(path, b"".join(map(_line_of, kept)))
 
 
-def number_in(record: Mapping[str, object], key: str, *, path: Path) -> float:
-    """The number under `key` in a record of the file `path`.
+def mark_validation(path: Path, *, step: int, weights: str) -> None:
+    """Mark the validation after update `step` as one of other `weights`, by their sha256."""
+    records = _read_all(path)
+    for i, record in enumerate(records):
+        if isinstance(record, ValidationRecord) and record.step == step:
+            records[i] = record.model_copy(update={"weights": weights})
+    write_atomically(path, b"".join(map(_line_of, records)))
 
-    Raises:
-        DataError: the value is missing or not a number.
-    """
-    value = record.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise DataError(
-            f"{path}: step {record.get('step')}: damaged: {key} is {value!r}, not a number"
-        )
-    return float(value)
+
+def _read_all(path: Path) -> list[Record]:
+    if not path.exists():
+        return []
+    records: list[Record] = []
+    lines = read_file(path, max_bytes=MAX_TEXT_BYTES).split(b"\n")[:-1]
+    for number, line in enumerate(lines, 1):
+        try:
+            records.append(_ADAPTER.validate_json(line))
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"]
+            raise DataError(
+                f"{path}: line {number}: damaged: {reason}; delete this line, the others are fine"
+            ) from error
+    return records
+
+
+def _line_of(record: Record) -> bytes:
+    return f"{json.dumps(record.model_dump(exclude_none=True))}\n".encode()

@@ -17,7 +17,7 @@ from mt_cli.machine.device import Runtime, describe_processor
 from mt_cli.machine.files import write_json
 from mt_cli.machine.terminal import progress_bar, visible
 from mt_cli.runs.checkpoint import CheckpointState
-from mt_cli.runs.metrics import append_metrics, number_in, read_metrics
+from mt_cli.runs.metrics import StepRecord, ValidationRecord, append_metrics, read_metrics
 from mt_cli.runs.run import STATUS, Run, TrainingState
 from mt_cli.training.advice import warning_after, warning_of_risen_loss
 from mt_cli.training.trackers import Tracker
@@ -67,8 +67,8 @@ class Meter:
         if len(self._unread) == MAX_UNREAD:
             self.read()
 
-    def read(self) -> dict[str, int | float] | None:
-        """The record of these updates for metrics.jsonl; None if all were skipped."""
+    def read(self) -> StepRecord | None:
+        """The record of these updates; None if all were skipped."""
         if self._unread:
             self._latest = self._unread[-1]
             measured: list[Tensor] = []
@@ -88,16 +88,16 @@ class Meter:
             self._unread.clear()
         if self._latest is None or not self._tgt_tokens:
             return None
-        return {
-            "step": self._latest.step,
-            "epoch": self._latest.epoch,
-            "loss": self._loss / self._tgt_tokens,
-            "nll": self._nll / self._tgt_tokens,
-            "lr": self._latest.lr,
-            "grad_norm": self._grad_norm,
-            "tgt_tokens_per_s": self._tgt_tokens / (time.perf_counter() - self.began_at),
-            "skipped": self.skipped,
-        }
+        return StepRecord(
+            step=self._latest.step,
+            epoch=self._latest.epoch,
+            loss=self._loss / self._tgt_tokens,
+            nll=self._nll / self._tgt_tokens,
+            lr=self._latest.lr,
+            grad_norm=self._grad_norm,
+            tgt_tokens_per_s=self._tgt_tokens / (time.perf_counter() - self.began_at),
+            skipped=self.skipped,
+        )
 
 
 class Monitor:
@@ -167,7 +167,6 @@ class Monitor:
 
     def log_end(self, ended: TrainingState) -> None:
         """Log the best checkpoint's scores, and warn about problems."""
-        path = self._run.metrics_path
         is_smoke_run = self._run.config.training.max_steps is not None
         if self._last is not None:
             for line in self._sample_lines(self._last):
@@ -176,23 +175,18 @@ class Monitor:
             if ended != "time_limit" and self._validator.has_bleu and not is_smoke_run:
                 bleu = self._last.bleu.score
                 _warn(warning_after(bleu, self._last.hyps, self._validator.sources))
-        curves: dict[object, list[tuple[float, float]]] = {"step": [], "validation": []}
-        best = None
-        for record in read_metrics(path):
-            point = (number_in(record, "step", path=path), number_in(record, "nll", path=path))
-            curves[record["kind"]].append(point)
-            if record.get("is_best"):
-                best = record
-        if best is None:
+        steps, validations = read_metrics(self._run.metrics_path)
+        bests = [record for record in validations if record.is_best]
+        if not bests:
             return
-        bleu = number_in(best, "bleu", path=path)
-        nll = number_in(best, "nll", path=path)
+        best = bests[-1]
         _log_facts(
-            best=f"step {best['step']:,} of {self._trainer.total_steps:,}: "
-            f"BLEU {bleu:.2f} on val, nll {nll:.3f}",
-            BLEU=str(best["bleu_signature"]),
+            best=f"step {best.step:,} of {self._trainer.total_steps:,}: "
+            f"BLEU {best.bleu:.2f} on val, nll {best.nll:.3f}",
+            BLEU=best.bleu_signature,
         )
-        _warn(warning_of_risen_loss(curves["validation"], curves["step"]))
+        val_nll = [(record.step, record.nll) for record in validations]
+        _warn(warning_of_risen_loss(val_nll, [(record.step, record.nll) for record in steps]))
 
     def write_status(
         self, state: TrainingState, checkpoint: CheckpointState, *, reason: str = ""
@@ -244,40 +238,40 @@ class Monitor:
 
     def log_step(self) -> None:
         """Report the updates since the last log line, unless all were skipped."""
-        found = self._since_log.read()
-        if found is None:
+        record = self._since_log.read()
+        if record is None:
             return
+        record = record.model_copy(update={"elapsed_s": self._elapsed_s()})
         self._since_validation.read()
         self._since_log = Meter()
-        elapsed_s = self._elapsed_s()
-        append_metrics(self._run.metrics_path, {"kind": "step", **found, "elapsed_s": elapsed_s})
+        append_metrics(self._run.metrics_path, record)
         if self._tracker is not None:
-            curves = {f"train/{name}": float(found[name]) for name in TRACKED}
-            self._tracker(curves, int(found["step"]))
+            curves = {f"train/{name}": float(getattr(record, name)) for name in TRACKED}
+            self._tracker(curves, record.step)
         line = (
-            "step {step}  epoch {epoch}  loss {loss:.4f}  nll {nll:.4f}  lr {lr:.2e}  "
-            "grad {grad_norm:.2f}  tok/s {tgt_tokens_per_s:.0f}"
-        ).format(**found)
-        if found["skipped"]:
-            line += f"  skipped {found['skipped']}"
-        log.log(self._step_level, "%s  elapsed %.0f s", line, elapsed_s)
-        facts = "loss {loss:.3f} {tgt_tokens_per_s:.0f} tok/s".format(**found)
+            f"step {record.step}  epoch {record.epoch}  loss {record.loss:.4f}  "
+            f"nll {record.nll:.4f}  lr {record.lr:.2e}  grad {record.grad_norm:.2f}  "
+            f"tok/s {record.tgt_tokens_per_s:.0f}"
+        )
+        if record.skipped:
+            line += f"  skipped {record.skipped}"
+        log.log(self._step_level, "%s  elapsed %.0f s", line, record.elapsed_s)
+        facts = f"loss {record.loss:.3f} {record.tgt_tokens_per_s:.0f} tok/s"
         self._bar.set_postfix_str(facts, refresh=False)
 
     def log_validation(self, validation: Validation, *, is_best: bool, validation_s: float) -> None:
         """Report a validation that took `validation_s` seconds."""
         self._last = validation
         bleu = validation.bleu
-        record = {
-            "kind": "validation",
-            "step": validation.step,
-            "nll": validation.nll,
-            "bleu": bleu.score,
-            "bleu_signature": bleu.signature,
-            "is_best": is_best,
-            "elapsed_s": self._elapsed_s(),
-            "validation_s": validation_s,
-        }
+        record = ValidationRecord(
+            step=validation.step,
+            nll=validation.nll,
+            bleu=bleu.score,
+            bleu_signature=bleu.signature,
+            is_best=is_best,
+            elapsed_s=self._elapsed_s(),
+            validation_s=validation_s,
+        )
         append_metrics(self._run.metrics_path, record)
         if self._tracker is not None:  # a score never travels without its signature
             curves = {"val/nll": validation.nll, f"val/BLEU ({bleu.signature})": bleu.score}
@@ -304,14 +298,14 @@ class Monitor:
             "BLEU": f"{validation.bleu.score:.2f}",
             "elapsed": _clock(elapsed_s),
         }
-        found = self._since_validation.read()
-        if found is not None:
+        record = self._since_validation.read()
+        if record is not None:
             self._since_validation = Meter()
             s_per_step = (elapsed_s - first_s) / max(1, self._trainer.step - first_step)
-            cells["epoch"] = str(found["epoch"])
-            cells["train loss"] = f"{found['loss']:.3f}"
-            cells["lr"] = f"{found['lr']:.1e}"
-            cells["tok/s"] = f"{found['tgt_tokens_per_s']:.0f}"
+            cells["epoch"] = str(record.epoch)
+            cells["train loss"] = f"{record.loss:.3f}"
+            cells["lr"] = f"{record.lr:.1e}"
+            cells["tok/s"] = f"{record.tgt_tokens_per_s:.0f}"
             cells["left"] = _clock(steps_left * s_per_step)
         return "".join(f"{cells.get(name, '-'):>{width}}" for name, width in COLUMNS.items())
 

@@ -32,7 +32,7 @@ from mt_cli.runs.checkpoint import (
     read_weights,
     save_checkpoint,
 )
-from mt_cli.runs.metrics import number_in, read_metrics, truncate_metrics
+from mt_cli.runs.metrics import read_metrics, truncate_metrics
 from mt_cli.runs.run import CHECKPOINTS, Run, TrainingState
 from mt_cli.training.advice import warnings_before
 from mt_cli.training.distributed import World
@@ -348,12 +348,11 @@ class Session:
 
     def _warn_of_another_rate(self) -> None:
         """Warn if the learning rates before the resume followed another schedule or length."""
-        path = self._run.metrics_path
-        before = [each for each in read_metrics(path) if each["kind"] == "step"]
+        before, _ = read_metrics(self._run.metrics_path)
         if not before:
             return
-        lr = number_in(before[-1], "lr", path=path)
-        planned = self._trainer.rate_at(int(number_in(before[-1], "step", path=path)))
+        lr = before[-1].lr
+        planned = self._trainer.rate_at(before[-1].step)
         if not math.isclose(lr, planned, rel_tol=0.01):
             log.warning(
                 "with the new length or schedule of training, the learning rate jumps from %.1e "

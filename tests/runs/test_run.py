@@ -1,6 +1,5 @@
 """Run folders: made once, opened only when they are what they were, and what is found in them."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,13 @@ from tiny import TINY
 
 from mt_cli.config.schema import Config, DataConfig
 from mt_cli.errors import DataError, UsageError
-from mt_cli.runs.metrics import append_metrics, read_metrics, truncate_metrics
+from mt_cli.runs.metrics import (
+    StepRecord,
+    ValidationRecord,
+    append_metrics,
+    read_metrics,
+    truncate_metrics,
+)
 from mt_cli.runs.opening import open_run
 from mt_cli.runs.run import Run
 
@@ -104,8 +109,12 @@ def test_newer_checkpoint_than_the_one_just_saved_is_unused(trained: Run) -> Non
 
 # metrics.jsonl
 
-STEP = {"kind": "step", "step": 10, "loss": 3.5}
-LATER = {"kind": "validation", "step": 12, "bleu": 1.5}
+STEP = StepRecord(
+    step=10, epoch=1, loss=3.5, nll=3.0, lr=0.1, grad_norm=1.0, tgt_tokens_per_s=9.0, skipped=0
+)
+LATER = ValidationRecord(
+    step=12, nll=3.0, bleu=1.5, bleu_signature="", is_best=True, elapsed_s=9.0, validation_s=1.0
+)
 
 
 @pytest.fixture
@@ -119,12 +128,12 @@ def measured(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("length", [1, 20])
 def test_line_cut_short_is_left_out_and_forgotten(measured: Path, length: int) -> None:
     whole = measured.read_bytes()
-    measured.write_bytes(whole + json.dumps(STEP).encode()[:length])
-    assert read_metrics(measured) == [STEP, LATER]
+    measured.write_bytes(whole + STEP.model_dump_json().encode()[:length])
+    assert read_metrics(measured) == ([STEP], [LATER])
     truncate_metrics(measured, after_step=12)
     assert measured.read_bytes() == whole
     truncate_metrics(measured, after_step=11)
-    assert read_metrics(measured) == [STEP]
+    assert read_metrics(measured) == ([STEP], [])
 
 
 @pytest.mark.parametrize(

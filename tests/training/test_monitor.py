@@ -9,6 +9,7 @@ from trained import checkpoint, ended, sets, train
 from workspace import MT_CLI, TIMEOUT_S, Workspace
 
 from mt_cli.config.load import parse_config
+from mt_cli.runs.metrics import StepRecord
 from mt_cli.training.advice import warning_after, warning_of_risen_loss, warnings_before
 from mt_cli.training.monitor import Meter
 from mt_cli.training.trainer import StepReport
@@ -28,8 +29,16 @@ def test_a_meter_gives_means_over_tokens_and_counts_skipped_updates_apart(
         measured = (tensor(loss), tensor(loss - 1), tensor(0.5), tensor(skipped))
         meter.add(StepReport(step, 1, False, step / 1000, tokens, *measured))
     now += 0.5
-    means = {"loss": 2.5, "nll": 1.5, "grad_norm": 0.5, "tgt_tokens_per_s": 80.0}
-    assert meter.read() == {"step": 3, "epoch": 1, "lr": 0.003, "skipped": 1, **means}
+    assert meter.read() == StepRecord(
+        step=3,
+        epoch=1,
+        loss=2.5,
+        nll=1.5,
+        lr=0.003,
+        grad_norm=0.5,
+        tgt_tokens_per_s=80.0,
+        skipped=1,
+    )
 
 
 MANY = [f"Satz {i}" for i in range(20)]
