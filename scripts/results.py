@@ -18,7 +18,7 @@ from mt_cli.errors import DataError, MtCliError, UsageError
 from mt_cli.evaluation.kept import SPLIT, WEIGHTS
 from mt_cli.machine.files import check_hashes, parsed, read_json
 from mt_cli.runs.opening import open_run
-from mt_cli.runs.run import ENVIRONMENT, SCORES, STATUS, Run
+from mt_cli.runs.run import SCORES, Run
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = Path("docs", "lab", "records.md")
@@ -104,12 +104,12 @@ def take_record(folder: Path, config_name: str) -> Record:
         DataError: its files are damaged.
     """
     run = open_run(folder)
-    status = run.read_facts(STATUS)
-    environment = run.read_facts(ENVIRONMENT)
+    status = run.status()
+    environment = run.environment()
     if environment.get("commit_modified"):
         raise UsageError(f"{folder}: trained with changes that were not committed")
-    if status.get("state") not in ("finished", "early_stop"):
-        raise UsageError(f"{folder}: its training is not finished ({status.get('state')})")
+    if not run.is_finished:
+        raise UsageError(f"{folder}: its training is not finished ({status.state})")
     config = run.config.model_dump(mode="json", exclude_none=True)
     path = ROOT / "configs" / f"{config_name}.toml"
     published = load_config(path).model_dump(mode="json", exclude_none=True)
@@ -134,7 +134,7 @@ def take_record(folder: Path, config_name: str) -> Record:
         commit=str(environment.get("commit", "unknown")),
         checkpoint=checkpoint,
         weights_sha256=weights,
-        status=status,
+        status=status.model_dump(exclude_unset=True),
         environment=environment,
         evaluations=evaluations,
         prepared_sha256=run.manifest.prepared.sha256,

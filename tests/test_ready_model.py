@@ -15,9 +15,8 @@ from mt_cli.evaluation.evaluate import System
 from mt_cli.evaluation.test_sets import EvalChoice
 from mt_cli.machine.files import sha256_bytes
 from mt_cli.model.numpy_model import num_parameters
-from mt_cli.runs.metrics import read_metrics
 from mt_cli.runs.opening import open_run
-from mt_cli.runs.run import STATUS
+from mt_cli.runs.reports import read_metrics
 from mt_cli.translation.options import DecodingOptions
 from mt_cli.translation.result import unlike_training
 
@@ -45,7 +44,7 @@ def files() -> list[Path]:
 def test_the_ready_model_is_small_and_was_trained_to_its_end() -> None:
     assert sum(path.stat().st_size for path in files()) < MAX_BYTES
     assert num_parameters(open_run(READY_MODEL).parameter_shapes) < MAX_PARAMETERS
-    assert open_run(READY_MODEL).read_facts(STATUS)["state"] == "finished"
+    assert open_run(READY_MODEL).is_finished
     _, validations = read_metrics(open_run(READY_MODEL).metrics_path)
     assert validations
 

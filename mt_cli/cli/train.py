@@ -123,7 +123,7 @@ def train(
         raise StoppedError(f"{error}: {again}", signal_number=error.signal_number) from error
     if trained is None:
         return  # with several processes, only the first one reports
-    document = {"folder": trained.folder, **trained.status()}
+    document = {"folder": trained.folder, **trained.status().model_dump(exclude_unset=True)}
     if document["state"] == "time_limit":
         log.info("to continue: %s", again)
     else:

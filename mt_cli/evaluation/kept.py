@@ -7,7 +7,7 @@ from typing import Any
 
 from mt_cli.machine.files import read_json, sha256_bytes, write_atomically, write_json
 from mt_cli.runs.checkpoint import checkpoint_name
-from mt_cli.runs.metrics import ValidationRecord, read_metrics
+from mt_cli.runs.reports import ValidationRecord, read_metrics
 from mt_cli.runs.run import SCORES, Run
 
 METRIC_KEYS = ("bleu", "chrf", "ter")

@@ -11,7 +11,7 @@ from mt_cli.errors import MtCliError
 from mt_cli.evaluation.kept import kept_evaluations, validation_of
 from mt_cli.machine.files import read_file, write_atomically
 from mt_cli.model.numpy_model import num_parameters
-from mt_cli.runs.run import ENVIRONMENT, Run
+from mt_cli.runs.run import Run
 
 log = logging.getLogger(__name__)
 MARK = "mt-cli writes this when the run is trained or evaluated; without this line it stays."
@@ -49,7 +49,7 @@ def card(run: Run) -> str:
         run=run,
         num_parameters=num_parameters(run.parameter_shapes),
         status=run.status(),
-        environment=run.read_facts(ENVIRONMENT),
+        environment=run.environment(),
     )
 
 

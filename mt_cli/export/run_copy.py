@@ -7,7 +7,7 @@ import torch
 
 from mt_cli.machine.files import MANIFEST, MAX_TEXT_BYTES, read_file, write_atomically, write_json
 from mt_cli.runs.checkpoint import read_state, read_weights, save_checkpoint, weights_sha256
-from mt_cli.runs.metrics import mark_validation
+from mt_cli.runs.reports import mark_validation
 from mt_cli.runs.run import (
     CHECKPOINTS,
     ENVIRONMENT,
@@ -55,4 +55,5 @@ def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> No
     if own != copied and METRICS in names:
         mark_validation(folder / METRICS, step=state.step, weights=own)
     if own != copied and STATUS in names:
-        write_json(folder / STATUS, {**run.status(), "best_score": None})
+        status = run.status().model_copy(update={"best_score": None})
+        write_json(folder / STATUS, status.model_dump(exclude_unset=True))

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import write_atomically
-from mt_cli.runs.metrics import Record, read_metrics
 from mt_cli.runs.opening import open_run
+from mt_cli.runs.reports import Record, read_metrics
 from mt_cli.runs.run import Recipe, Run, joined_by_seed
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ import json
 import logging
 import math
 import re
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -24,18 +23,9 @@ from mt_cli.machine.files import read_json
 from mt_cli.machine.locks import is_locked
 from mt_cli.model.numpy_model import Shape, num_parameters
 from mt_cli.runs.checkpoint import MODEL
-from mt_cli.runs.metrics import read_metrics
 from mt_cli.runs.opening import open_run, run_folders
-from mt_cli.runs.run import (
-    ENVIRONMENT,
-    FINISHED,
-    POINTERS,
-    SCORES,
-    STATUS,
-    Recipe,
-    Run,
-    joined_by_seed,
-)
+from mt_cli.runs.reports import FINISHED, read_metrics
+from mt_cli.runs.run import POINTERS, SCORES, STATUS, Recipe, Run, joined_by_seed
 from mt_cli.text import SPECIALS
 from mt_cli.text.tokenizers import Tokenizer
 
@@ -80,8 +70,8 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Description:
     weights = {}
     if name is not None:
         weights[f"{name}/{MODEL}"] = run.weights_sha256(name)
-    status = run.status()
-    status.pop("best_score", None)  # shown with the validation, with its signature
+    # The best score is shown with the validation, with its signature.
+    status = run.status().model_dump(exclude_unset=True, exclude={"best_score"})
     scores: dict[str, object] = {}
     if validation := validation_of(run, name):
         shown = validation.model_dump(include={"nll", "bleu", "bleu_signature"})
@@ -116,7 +106,7 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Description:
             **inputs,
         },
         "sha256": {**run.manifest.sha256, **weights},
-        "environment": run.read_facts(ENVIRONMENT),
+        "environment": run.environment(),
         "config": run.config.model_dump(mode="json"),
     }
 
@@ -271,34 +261,33 @@ def _summary(run: Run) -> RunSummary:
     scores = {} if best is None else best.scores
     if best is not None:
         signatures = [scores[key]["signature"] for key in ("bleu", "chrf") if key in scores]
-    state = str(status.get("state") or "unknown")
+    state: str = status.state or "unknown"
     if state == "running" and not is_locked(run.folder):
         state = "killed"
-    newest = {**status}
-    if state == "running":
-        steps, validations = read_metrics(run.metrics_path)  # status.json may be older
-        for record in sorted([*steps[-1:], *validations[-1:]], key=lambda of: of.step):
-            newest |= record.model_dump()
-    step = _whole(newest, "step")
-    total_steps = _whole(status, "total_steps")
-    seconds = _number(newest, "elapsed_s")
+    step = status.step
+    epoch = status.epoch
+    seconds = status.elapsed_s
     seconds_left = None
-    if state == "running" and step and total_steps and seconds is not None:
-        seconds_left = seconds / step * max(0, total_steps - step)
+    steps, _ = read_metrics(run.metrics_path) if state == "running" else ([], [])
+    if steps:  # status.json is as old as the last checkpoint
+        step = steps[-1].step
+        epoch = steps[-1].epoch
+        seconds = steps[-1].elapsed_s
+        seconds_left = seconds / step * max(0, (status.total_steps or 0) - step)
     written = [path for path in (run.folder / STATUS, run.metrics_path) if path.exists()]
     updated = max((path.stat().st_mtime for path in written), default=0.0)
     return RunSummary(
         folder=run.folder,
         state=state,
-        reason=str(status["reason"]) if status.get("reason") else None,
+        reason=status.reason or None,
         step=step,
-        total_steps=total_steps,
-        epoch=_whole(newest, "epoch"),
+        total_steps=status.total_steps,
+        epoch=epoch,
         seconds_left=seconds_left,
         updated_at=datetime.fromtimestamp(updated, UTC).isoformat(timespec="seconds"),
         val_bleu=None if validation is None else validation.bleu,
-        bleu=_number(scores.get("bleu", {}), "score"),
-        chrf=_number(scores.get("chrf", {}), "score"),
+        bleu=scores.get("bleu", {}).get("score"),
+        chrf=scores.get("chrf", {}).get("score"),
         evaluation=None if best is None else best.name,
         signatures=signatures,
         num_parameters=num_parameters(run.parameter_shapes),
@@ -306,20 +295,6 @@ def _summary(run: Run) -> RunSummary:
         recipe=run.recipe,
         differs={},
     )
-
-
-def _number(record: Mapping[str, object], key: str) -> float | None:
-    """The number under `key`; None if there is none."""
-    value = record.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    # Python's JSON reads integers of any size, and Infinity.
-    return float(value) if abs(value) < sys.float_info.max else None
-
-
-def _whole(record: Mapping[str, object], key: str) -> int | None:
-    value = record.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _uncommon_values(configs: Sequence[Config]) -> list[dict[str, object]]:

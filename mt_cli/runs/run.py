@@ -26,6 +26,7 @@ from mt_cli.machine.files import (
     built_beside,
     check_replaceable,
     has_files,
+    parsed,
     read_file,
     read_json,
     remove,
@@ -36,6 +37,7 @@ from mt_cli.machine.files import (
 )
 from mt_cli.model.numpy_model import FloatArray, Shape, Weights, parameter_shapes
 from mt_cli.runs.checkpoint import read_arrays, tensors_of, weights_sha256
+from mt_cli.runs.reports import FINISHED, Status
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers
 
 if TYPE_CHECKING:
@@ -48,12 +50,6 @@ CHECKPOINTS = "checkpoints"
 EVALUATIONS = "eval"
 SCORES = "scores.json"
 LOG = "train.log"
-TrainingState = Literal[
-    "running", "finished", "early_stop", "time_limit", "stopped", "diverged", "failed"
-]
-"""The state of a training in status.json."""
-FINISHED: tuple[TrainingState, ...] = ("finished", "early_stop")
-"""States of a finished training."""
 METRICS = "metrics.jsonl"
 STATUS = "status.json"
 ENVIRONMENT = "env.json"
@@ -299,23 +295,24 @@ class Run:
         """File with one JSON object per line, for each logged step and each validation."""
         return self.folder / METRICS
 
-    def read_facts(self, name: str) -> dict[str, object]:
-        """The content of the file `name`, `STATUS` or `ENVIRONMENT`; empty if there is none."""
-        path = self.folder / name
+    def environment(self) -> dict[str, object]:
+        """The facts of env.json; empty if there is no such file."""
+        path = self.folder / ENVIRONMENT
         return read_json(path) if path.exists() else {}
 
-    def status(self) -> dict[str, object]:
-        """The state of its training, from status.json."""
-        return self.read_facts(STATUS)
+    def status(self) -> Status:
+        """The state of its training."""
+        path = self.folder / STATUS
+        return parsed(Status, read_file(path), path) if path.exists() else Status()
 
     @property
     def is_finished(self) -> bool:
         """Whether its training is finished."""
-        return self.status().get("state") in FINISHED
+        return self.status().state in FINISHED
 
     def latest_environment(self) -> dict[str, object]:
         """The facts of env.json at the latest start or resume."""
-        facts = self.read_facts(ENVIRONMENT)
+        facts = self.environment()
         for session in _pop_resumed(facts):
             facts |= session
         return facts
@@ -325,7 +322,7 @@ class Run:
 
         Records of later updates, which a kill has lost, are dropped.
         """
-        facts = dict(environment) if after_step == 0 else self.read_facts(ENVIRONMENT)
+        facts = dict(environment) if after_step == 0 else self.environment()
         sessions = [session for session in _pop_resumed(facts) if session[AFTER_STEP] < after_step]
         latest = dict(facts)
         for session in sessions:

@@ -17,8 +17,15 @@ from mt_cli.machine.device import Runtime, describe_processor
 from mt_cli.machine.files import write_json
 from mt_cli.machine.terminal import progress_bar, visible
 from mt_cli.runs.checkpoint import CheckpointState
-from mt_cli.runs.metrics import StepRecord, ValidationRecord, append_metrics, read_metrics
-from mt_cli.runs.run import STATUS, Run, TrainingState
+from mt_cli.runs.reports import (
+    Status,
+    StepRecord,
+    TrainingState,
+    ValidationRecord,
+    append_metrics,
+    read_metrics,
+)
+from mt_cli.runs.run import STATUS, Run
 from mt_cli.training.advice import warning_after, warning_of_risen_loss
 from mt_cli.training.trackers import Tracker
 from mt_cli.training.trainer import StepReport, Trainer
@@ -195,20 +202,18 @@ class Monitor:
 
         `reason` says why training ended early.
         """
-        write_json(
-            self._run.folder / STATUS,
-            {
-                "state": state,
-                "reason": reason,
-                "step": self._trainer.step,
-                "total_steps": self._trainer.total_steps,
-                "epoch": self._trainer.epoch_of_last_update,
-                "best_step": checkpoint.best_step,
-                "best_score": checkpoint.best_score,
-                "best_by": self._validator.best_by,
-                "elapsed_s": round(self._elapsed_s(), 1),
-            },
+        status = Status(
+            state=state,
+            reason=reason,
+            step=self._trainer.step,
+            total_steps=self._trainer.total_steps,
+            epoch=self._trainer.epoch_of_last_update,
+            best_step=checkpoint.best_step,
+            best_score=checkpoint.best_score,
+            best_by=self._validator.best_by,
+            elapsed_s=round(self._elapsed_s(), 1),
         )
+        write_json(self._run.folder / STATUS, status.model_dump())
 
     # Updates
 

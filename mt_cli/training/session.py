@@ -32,8 +32,8 @@ from mt_cli.runs.checkpoint import (
     read_weights,
     save_checkpoint,
 )
-from mt_cli.runs.metrics import read_metrics, truncate_metrics
-from mt_cli.runs.run import CHECKPOINTS, Run, TrainingState
+from mt_cli.runs.reports import TrainingState, read_metrics, truncate_metrics
+from mt_cli.runs.run import CHECKPOINTS, Run
 from mt_cli.training.advice import warnings_before
 from mt_cli.training.distributed import World
 from mt_cli.training.monitor import Monitor

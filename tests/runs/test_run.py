@@ -9,14 +9,14 @@ from tiny import TINY
 
 from mt_cli.config.schema import Config, DataConfig
 from mt_cli.errors import DataError, UsageError
-from mt_cli.runs.metrics import (
+from mt_cli.runs.opening import open_run
+from mt_cli.runs.reports import (
     StepRecord,
     ValidationRecord,
     append_metrics,
     read_metrics,
     truncate_metrics,
 )
-from mt_cli.runs.opening import open_run
 from mt_cli.runs.run import Run
 
 CONFIG = Config(model=TINY, data=DataConfig(max_len=14))

@@ -9,7 +9,7 @@ from trained import checkpoint, ended, sets, train
 from workspace import MT_CLI, TIMEOUT_S, Workspace
 
 from mt_cli.config.load import parse_config
-from mt_cli.runs.metrics import StepRecord
+from mt_cli.runs.reports import StepRecord
 from mt_cli.training.advice import warning_after, warning_of_risen_loss, warnings_before
 from mt_cli.training.monitor import Meter
 from mt_cli.training.trainer import StepReport

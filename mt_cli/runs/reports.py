@@ -1,4 +1,4 @@
-"""metrics.jsonl: one record for each logged update and each validation."""
+"""What a training reports: status.json, and a record of each logged update in metrics.jsonl."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,31 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from mt_cli.errors import DataError
 from mt_cli.machine.files import MAX_TEXT_BYTES, errors_naming, read_file, write_atomically
+
+TrainingState = Literal[
+    "running", "finished", "early_stop", "time_limit", "stopped", "diverged", "failed"
+]
+"""Where a training stands, or how it ended."""
+FINISHED: tuple[TrainingState, ...] = ("finished", "early_stop")
+
+
+class Status(BaseModel):
+    """status.json: where a training stands; None is unknown."""
+
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False, extra="allow")
+
+    state: TrainingState | None = None
+    reason: str = ""
+    """Why it ended early."""
+    step: int | None = None
+    total_steps: int | None = None
+    epoch: int | None = None
+    best_step: int | None = None
+    best_score: float | None = None
+    best_by: str | None = None
+    """What `best_score` is: `bleu` or `loss`."""
+    elapsed_s: float | None = None
+    """Seconds of training."""
 
 
 class StepRecord(BaseModel):
