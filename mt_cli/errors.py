@@ -14,6 +14,8 @@ Imports nothing, so that every module can import it.
     └── StoppedError    128+n signal n stopped the work; its state is saved
 """
 
+from pathlib import Path
+
 
 class MtCliError(Exception):
     """A failure that the user can understand; the CLI prints its message without a traceback."""
@@ -41,6 +43,11 @@ class DataError(MtCliError):
 
 class PreparedDataError(DataError):
     """Prepared data is missing, damaged or from another config; run `prepare` (again)."""
+
+    def __init__(self, message: str, folder: Path) -> None:
+        """`folder` is the prepared folder, or that of a shard."""
+        super().__init__(message)
+        self.folder = folder
 
 
 class DivergedError(MtCliError):

@@ -1,16 +1,23 @@
 """`mt-cli prepare`."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mt_cli.cli.app import app, command
 from mt_cli.cli.flags import ConfigPath, prepare_command, prepared_dir
 from mt_cli.config.load import load_config
+from mt_cli.config.schema import Config
 from mt_cli.errors import UsageError
 from mt_cli.machine.terminal import print_result
+
+if TYPE_CHECKING:  # torch and spaCy are imported when a corpus is prepared
+    from mt_cli.data.corpora import MadeFiles
+    from mt_cli.data.prepared import CorpusReport
+    from mt_cli.data.shards import Shard
 
 log = logging.getLogger(__name__)
 
@@ -65,49 +72,37 @@ def prepare(
     Prints the prepared folder's path; with --json, also the report on the corpus.
     """
     loaded = load_config(config, settings)
-    from mt_cli.data.corpora import MadeFiles, changed_files
-    from mt_cli.data.prepare import Inputs, prepare_corpus
-    from mt_cli.data.shards import Shard, appended_shard, first_tokenizers, join_shards
-    from mt_cli.runs.opening import run_with_tokenizer, runs_trained_on
+    from mt_cli.data.shards import Shard, appended_shard, join_shards
+    from mt_cli.runs.opening import runs_trained_on
 
     if append and (shard or join or sources or offline or force):
         raise UsageError("--append does not go with --shard, --join, --from, --offline or --force")
+    if join and (shard or sources or offline or workers):
+        raise UsageError("--join does not go with --shard, --from, --offline or --workers")
     folder = prepared_dir(config)
-    needed_by = runs_trained_on(folder)
     part = None if shard is None else Shard.parse(shard)
     if append:
-        part = appended_shard(folder)
-        join = not changed_files(loaded.data, part.others, since=0)  # no new files
-    if join:
-        if shard or sources or offline or workers:
-            raise UsageError("--join does not go with --shard, --from, --offline or --workers")
+        part = appended_shard(loaded, folder)
+        if part is not None:
+            _prepare(loaded, folder, part, workers=workers)
+    if append or join:
+        needed_by = runs_trained_on(folder)
         report, is_new = join_shards(loaded, folder, force=force, needed_by=needed_by)
     else:
-        parent = run_with_tokenizer(loaded)
-        tokenizers = None if parent is None else parent.tokenizers
-        if part is not None:
-            tokenizers = tokenizers or first_tokenizers(loaded, folder, part)
-            folder /= part.name
-            needed_by += runs_trained_on(folder)
-
-        def made() -> MadeFiles:
-            if not any(more.translate_with for more in loaded.data.more.values()):
-                return {}
-            from mt_cli.translation.back_translation import make_pairs  # imports torch
-
-            return make_pairs(loaded, sources=sources or (), offline=offline)
-
-        inputs = Inputs(loaded, tokenizers, part, sources or (), offline, made)
-        report, is_new = prepare_corpus(
-            inputs, folder, force=force, workers=workers, needed_by=needed_by
+        report, is_new = _prepare(
+            loaded,
+            folder,
+            part,
+            sources=sources or (),
+            offline=offline,
+            force=force,
+            workers=workers,
         )
-    if append and not join:
-        folder = prepared_dir(config)
-        report, is_new = join_shards(loaded, folder, needed_by=needed_by)
+        folder = folder if part is None else folder / part.name
     for terms in loaded.data.terms if is_new else ():
         log.info("%s", terms)
     if not is_new:
-        words: list[object] = ["--join"] if join else []
+        words: list[object] = ["--join"] if append or join else []
         for source in sources or ():
             words += ["--from", source]
         if shard is not None:
@@ -115,3 +110,34 @@ def prepare(
         again = prepare_command(config, settings, *words, "--force")
         log.info("%s: nothing has changed; to prepare it anyway, run: %s", folder, again)
     print_result(folder, {"folder": folder, "is_new": is_new, "report": report}, as_json=as_json)
+
+
+def _prepare(
+    config: Config,
+    folder: Path,
+    shard: "Shard | None",
+    *,
+    sources: Sequence[Path] = (),
+    offline: bool = False,
+    force: bool = False,
+    workers: int,
+) -> "tuple[CorpusReport, bool]":
+    """Prepare the corpus of `config`, or a `shard`, with the runs that the config names."""
+    from mt_cli.data.prepare import Inputs, prepare_corpus
+    from mt_cli.runs.opening import run_with_tokenizer, runs_trained_on
+
+    def make_pairs() -> "MadeFiles":
+        if not any(more.translate_with for more in config.data.more.values()):
+            return {}
+        from mt_cli.translation import back_translation  # imports torch
+
+        return back_translation.make_pairs(config, sources=sources, offline=offline)
+
+    parent = run_with_tokenizer(config)
+    tokenizers = None if parent is None else parent.tokenizers
+    inputs = Inputs(config, tokenizers, shard, sources, offline, make_pairs)
+    needed_by = runs_trained_on(folder)
+    if shard is not None:
+        folder /= shard.name
+        needed_by += runs_trained_on(folder)
+    return prepare_corpus(inputs, folder, force=force, workers=workers, needed_by=needed_by)

@@ -112,9 +112,9 @@ def train(
         )
     except PreparedDataError as error:
         flags = ["--join"] if shards_in(data or prepared_dir(config)) else []
-        damaged = SHARD.search(str(error))
-        if damaged is not None and damaged[2] is not None:
-            flags = ["--shard", "/".join(damaged.groups())]
+        shard = SHARD.fullmatch(error.folder.name)
+        if shard is not None and shard[2] is not None:
+            flags = ["--shard", "/".join(shard.groups())]
         hint = f"{error}; run: {prepare_command(config, settings, *flags)}"
         if data is not None and data != prepared_dir(config):
             hint += f", then replace {data} with the new {prepared_dir(config)}"

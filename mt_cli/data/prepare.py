@@ -41,7 +41,7 @@ from mt_cli.data.prepared import (
     shards_in,
 )
 from mt_cli.data.scan import SplitStatistics, count_common, scan_split, text_options
-from mt_cli.data.shards import Beginnings, Shard, warn_of_unprepared
+from mt_cli.data.shards import Beginnings, Shard, first_tokenizers, warn_of_unprepared
 from mt_cli.data.text_files import PACKED_ENDINGS
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import (
@@ -137,6 +137,9 @@ def prepare_corpus(
     """
     if shards_in(out):
         return _joined_before(inputs.config, out, force=force), False
+    if inputs.shard is not None and inputs.tokenizers is None:
+        learned = first_tokenizers(inputs.config, out.parent, inputs.shard)
+        inputs = replace(inputs, tokenizers=learned)
     if not is_free(out) and not (out / MANIFEST).exists():
         raise UsageError(f"{out}: exists, but is not prepared data (no {MANIFEST}); move it away")
     with locked(out):

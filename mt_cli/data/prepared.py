@@ -273,7 +273,8 @@ class Prepared:
                 begin = end
             if begin != len(split):
                 raise PreparedDataError(
-                    f"{shard.folder}: {name} does not have the {begin:,} pairs in {MANIFEST}"
+                    f"{shard.folder}: {name} does not have the {begin:,} pairs in {MANIFEST}",
+                    shard.folder,
                 )
         joined = EncodedSplit.joined(list(chain.from_iterable(parts.values())))
         if len(shares) == 1:
@@ -292,7 +293,9 @@ class Prepared:
         expected = self.manifest.pairs[name]
         has_added = name == TRAIN  # additional pairs follow
         if len(raw) < expected or (len(raw) > expected and not has_added):
-            raise PreparedDataError(f"{path}: {len(raw):,} lines, but {MANIFEST} says {expected:,}")
+            raise PreparedDataError(
+                f"{path}: {len(raw):,} lines, but {MANIFEST} says {expected:,}", self.folder
+            )
         return [decode_line(line) for line in raw[:expected]]
 
     def report(self) -> CorpusReport:
@@ -318,20 +321,22 @@ def open_prepared(folder: Path, config: Config | None = None, *, verify: bool = 
     recover(folder)
     if not (folder / MANIFEST).exists():
         shards = ", only shards; join them" if shards_in(folder) else ""
-        raise PreparedDataError(f"{folder}: no prepared data{shards}")
+        raise PreparedDataError(f"{folder}: no prepared data{shards}", folder)
     try:
         prepared = Prepared.of(folder)
         hashes = prepared.manifest.outputs
         if not verify:
             hashes = {name: of for name, of in hashes.items() if not name.startswith(TRAIN_FILES)}
         check_hashes(folder, hashes)
-        if verify:
-            for name in prepared.manifest.shards:
-                open_prepared(folder / name)
     except DataError as error:
-        raise PreparedDataError(str(error)) from error
-    if config is not None and (different := prepared.differing_keys(config)):
-        raise PreparedDataError(f"{folder}: prepared for another config: {'; '.join(different)}")
+        raise PreparedDataError(str(error), folder) from error
+    for name in prepared.manifest.shards if verify else ():
+        open_prepared(folder / name)
+    different = [] if config is None else prepared.differing_keys(config)
+    if different:
+        raise PreparedDataError(
+            f"{folder}: prepared for another config: {'; '.join(different)}", folder
+        )
     return prepared
 
 

@@ -192,8 +192,8 @@ def first_tokenizers(config: Config, out: Path, shard: Shard) -> Tokenizers | No
         ) from error
 
 
-def appended_shard(out: Path) -> Shard:
-    """The next shard to append to those in `out`.
+def appended_shard(config: Config, out: Path) -> Shard | None:
+    """The next shard to append to those in `out`; None if no file is new.
 
     Raises:
         UsageError: there are no shards.
@@ -204,6 +204,8 @@ def appended_shard(out: Path) -> Shard:
     prepared_inputs: dict[str, str] = {}
     for name in names:
         prepared_inputs |= Prepared.of(out / name).manifest.inputs
+    if not changed_files(config.data, prepared_inputs, since=0):
+        return None
     return Shard(len(names) + 1, None, prepared_inputs)
 
 
