@@ -160,7 +160,7 @@ ask("frontend/settings").then((answer) => {
   target.lang = to.code;
   source.maxLength = settings.charLimit;
   byId("key-line").hidden = !settings.keyRequired;
-  byId("model").textContent = `${settings.model}, ${from.name} to ${to.name}. It knows only text like that of its training.`;
+  byId("model").textContent = `${settings.model}, ${from.name} to ${to.name}. It knows only text like its training data.`;
   fill(byId("examples"), EXAMPLES[from.code] ?? [], "button");
   for (const button of byId("examples").children) {
     button.type = "button";
