@@ -24,7 +24,7 @@ from mt_cli.data.scan import (
     text_options,
 )
 from mt_cli.errors import DataError
-from mt_cli.text.language import base_language, is_known, other_language
+from mt_cli.text.language import base_language, is_detectable, other_language
 from mt_cli.text.normalize import is_tokenized, is_valid_utf8
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ def check_corpus(
     """
     if data.filter.languages:
         for lang in (data.src_lang, data.tgt_lang):
-            if not is_known(lang):
+            if not is_detectable(lang):
                 log.warning(
                     "data.filter.languages: py3langid does not know %s, so nothing is skipped", lang
                 )
