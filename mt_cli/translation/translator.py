@@ -1,7 +1,7 @@
 """`Translator`: lines in, translations out; all commands and validation during training use it.
 
-Its steps: read → split → encode (reading) → search (searcher) → place terms (term_placer) → decode
-→ put back (writing) → judge (result).
+Its steps: read → split → encode (reading) → search (an engine) → place terms (term_placer) →
+decode → put back (writing) → judge (result).
 """
 
 import os

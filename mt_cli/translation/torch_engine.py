@@ -1,4 +1,4 @@
-"""`Searcher`: search with PyTorch, in batches of similar length on every core."""
+"""`TorchEngine`: search with PyTorch, in batches of similar length on every core."""
 
 import logging
 import math
@@ -59,7 +59,7 @@ MIN_HYPS = 64
 """Minimum rows of the last batches, which shrink so that all cores finish together."""
 
 
-class Searcher(Engine):
+class TorchEngine(Engine):
     """Searches for translations with one trained model or an ensemble."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Searcher(Engine):
     @classmethod
     def load(
         cls, runs: Sequence[Run], config: DecodingConfig, options: DecodingOptions
-    ) -> "Searcher":
+    ) -> "TorchEngine":
         """Load the checkpoints of `runs` onto the device, both given by `options`."""
         weights = []
         for run, name in zip(runs, options.checkpoints_of(runs), strict=True):
@@ -107,7 +107,7 @@ class Searcher(Engine):
         weights: Sequence[Weights],
         config: DecodingConfig,
         options: DecodingOptions,
-    ) -> "Searcher":
+    ) -> "TorchEngine":
         """Build the models of `runs` with these `weights`, on the device of `options`."""
         runtime = options.set_up_runtime(config)
         models = []
