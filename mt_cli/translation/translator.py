@@ -145,7 +145,7 @@ class Translator:
     def translate(
         self, lines: Iterable[str], *, prefix: str = "", on_progress: OnProgress | None = None
     ) -> list[str]:
-        """Translate `lines`, in order; `translation.segments` defines what stays untranslated.
+        """Translate `lines`, in order; `translation.untranslated` defines what stays untranslated.
 
         Each translation begins with `prefix`, whose last word may continue. `on_progress` is called
         from time to time with the number of lines finished since the last call.
