@@ -39,7 +39,7 @@ from mt_cli.machine.files import (
 from mt_cli.machine.locks import locked
 from mt_cli.machine.terminal import visible
 from mt_cli.runs.opening import open_run, run_with_tokenizer
-from mt_cli.text.language import language_named, likely_language
+from mt_cli.text.language import language_code_in, likely_language
 from mt_cli.text.normalize import decode_line, normalize
 
 log = logging.getLogger(__name__)
@@ -296,7 +296,7 @@ def _language_of(path: Path, column: Column | None, *, place: int) -> str | None
     """
     if column is None and named_kind(path) == "tmx":
         return next(iter(tmx_languages(path)[place:]), None)
-    return language_named(column if isinstance(column, str) else without_packing(path).name)
+    return language_code_in(column if isinstance(column, str) else without_packing(path).name)
 
 
 def _cut_off(

@@ -27,8 +27,8 @@ from mt_cli.model.model import TranslationModel
 from mt_cli.training import loss
 from mt_cli.training.trainer import Trainer
 from mt_cli.training.validator import mean_nll
-from mt_cli.translation import searcher
-from mt_cli.translation.searcher import Searcher
+from mt_cli.translation import torch_engine
+from mt_cli.translation.torch_engine import TorchEngine
 
 META = torch.device("meta")
 PACKAGE = str(Path(mt_cli.__file__).parent)
@@ -36,9 +36,9 @@ TABLES: tuple[dict[str, int], ...] = (
     loss.PIECE_LOGITS,
     loss.BLOCK_LOGITS,
     search.STEPS_BETWEEN_CHECKS,
-    searcher.MAX_HYPS,
-    searcher.MAX_SENTENCES,
-    searcher.MAX_TOKENS,
+    torch_engine.MAX_HYPS,
+    torch_engine.MAX_SENTENCES,
+    torch_engine.MAX_TOKENS,
 )
 """Numbers that depend on the device: `meta` gets those of a GPU."""
 PAIRS = random_pairs(60)
@@ -138,7 +138,7 @@ def test_a_search_waits_seldom_and_leaves_nothing_on_the_cpu(
     options: dict[str, float],
 ) -> None:
     config = DecodingConfig(max_len_factor=0, max_len_extra=STEPS).model_copy(update=options)
-    one = Searcher(model_of(), config, runtime=Runtime(META, "fp32"), forbidden_ids=())
+    one = TorchEngine(model_of(), config, runtime=Runtime(META, "fp32"), forbidden_ids=())
     with Watch() as watch:
         found = one.search(SOURCES, is_scored=False)
     assert [len(hyps[0].ids) for hyps in found] == [STEPS] * len(SOURCES)

@@ -231,13 +231,13 @@ def _error_boundary() -> Iterator[None]:
     except (TyperException, typer.Exit, SystemExit):
         raise
     except BaseException as error:
-        message, code = told(error)
+        message, code = message_and_code(error)
         if message:
             print_stderr(message)
         raise SystemExit(code) from None
 
 
-def told(error: BaseException) -> tuple[str, int]:  # noqa: PLR0911 — one return per kind
+def message_and_code(error: BaseException) -> tuple[str, int]:  # noqa: PLR0911 — one return per kind
     """The message for the user, and the exit code."""
     match error:
         case BrokenPipeError():

@@ -1,7 +1,7 @@
 """Published corpora: which files and lines belong to which split.
 
-To add a corpus, add an entry to `PINNED`. A config uses it as `data.corpus`, or one of its splits
-in place of a text's path, such as `multi30k:train`. The URLs and sha256 of all files are in
+To add a corpus, add an entry to `PINNED_CORPORA`. A config uses it as `data.corpus`, or one of its
+splits in place of a text's path, such as `multi30k:train`. The URLs and sha256 of all files are in
 pinned.sha256.
 """
 
@@ -50,7 +50,7 @@ class PinnedCorpus:
 
 TATOEBA_2020 = "tatoeba-test-v2020-07-28"
 TATOEBA_2021 = "tatoeba-test-v2021-08-07"
-PINNED: dict[str, PinnedCorpus] = {
+PINNED_CORPORA: dict[str, PinnedCorpus] = {
     "multi30k": PinnedCorpus(
         terms="Multi30k (Elliott et al. 2016) describes photographs of Flickr30k, whose terms "
         "allow research; it carries no licence file",
@@ -118,7 +118,7 @@ def pinned_text(path: Path) -> PinnedText | None:
     """Parse `multi30k:train` or `multi30k:train.en`; None for a real path."""
     corpus, _, name = str(path).partition(":")
     split, _, lang = name.partition(".")
-    return PinnedText(corpus, split, lang) if name and corpus in PINNED else None
+    return PinnedText(corpus, split, lang) if name and corpus in PINNED_CORPORA else None
 
 
 # Use in a config
@@ -128,10 +128,10 @@ def as_corpora(value: object) -> object:
     """`data.corpus` as a list: `sample` or `files` alone, or pinned corpora."""
     names = [value] if isinstance(value, str) else value
     if isinstance(names, list | tuple):
-        are_pinned = len(names) == len(set(names)) > 0 and PINNED.keys() >= set(names)
+        are_pinned = len(names) == len(set(names)) > 0 and PINNED_CORPORA.keys() >= set(names)
         if are_pinned or list(names) in (["sample"], ["files"]):
             return names
-    pinned = " and ".join(map(repr, PINNED))
+    pinned = " and ".join(map(repr, PINNED_CORPORA))
     choices = f"'sample', 'files' or one or more of {pinned}"
     raise PydanticCustomError("expected", f"input should be {choices}")
 
@@ -140,7 +140,7 @@ def parallel_splits(corpora: Iterable[str]) -> list[str]:
     """The parallel splits of all `corpora`."""
     parallel: dict[str, None] = {}
     for name in corpora:
-        splits = PINNED[name].splits
+        splits = PINNED_CORPORA[name].splits
         parallel |= dict.fromkeys(split for split in splits if splits[split].is_parallel)
     return list(parallel)
 
@@ -151,7 +151,7 @@ def pinned_problems(sides: Sequence[Sequence[Path]]) -> Iterator[str]:
         text = pinned_text(path)
         if text is None:
             continue
-        splits = PINNED[text.corpus].splits
+        splits = PINNED_CORPORA[text.corpus].splits
         if text.split not in splits:
             yield f"{path}: {text.corpus} has {', '.join(splits)}"
         elif len(sides) > 1 and not splits[text.split].is_parallel:
@@ -162,4 +162,4 @@ def terms_of(corpora: Iterable[str], paths: Iterable[Path]) -> list[str]:
     """The terms of each pinned corpus among `corpora` and `paths`."""
     texts = filter(None, map(pinned_text, paths))
     names = dict.fromkeys((*corpora, *(text.corpus for text in texts)))
-    return [PINNED[name].terms for name in names if name in PINNED]
+    return [PINNED_CORPORA[name].terms for name in names if name in PINNED_CORPORA]

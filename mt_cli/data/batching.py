@@ -148,7 +148,7 @@ def plan_epoch(
         # shapes.
         least = bucket_sizes_below(np.maximum(src_widths, tgt_widths))
         batches = list(
-            _group(
+            _group_by_length(
                 pool,
                 np.minimum(np.maximum(src_widths, least), max_width),
                 np.minimum(np.maximum(tgt_widths, least), max_width),
@@ -206,7 +206,7 @@ def _pools(
         yield pool if block_size == 1 else rng.permutation(pool)
 
 
-def _group(
+def _group_by_length(
     pool: NDArray[np.int64],
     src_widths: NDArray[np.int64],
     tgt_widths: NDArray[np.int64],

@@ -24,7 +24,7 @@ from mt_cli.data.scan import (
     text_options,
 )
 from mt_cli.errors import DataError
-from mt_cli.text.language import base_language, is_known, other_language
+from mt_cli.text.language import base_language, is_detectable, other_language
 from mt_cli.text.normalize import is_tokenized, is_valid_utf8
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ NUM_EXAMPLES = 5
 """Number of example pairs to show."""
 LINE = 64
 """Maximum characters of a shown line."""
-Sample = list[tuple[int, Pair]]
+NumberedPairs = list[tuple[int, Pair]]
 """(line number from 1, normalized pair), in order; only pairs with text on both sides."""
 
 
@@ -93,7 +93,7 @@ def check_corpus(
     """
     if data.filter.languages:
         for lang in (data.src_lang, data.tgt_lang):
-            if not is_known(lang):
+            if not is_detectable(lang):
                 log.warning(
                     "data.filter.languages: py3langid does not know %s, so nothing is skipped", lang
                 )
@@ -118,7 +118,7 @@ def check_corpus(
     return scanned
 
 
-def _examples(sample: Sample, files: ParallelText) -> str:
+def _examples(sample: NumberedPairs, files: ParallelText) -> str:
     """Some training pairs as text."""
     lines = ["some training pairs:"]
     distance = max(1, len(sample) // NUM_EXAMPLES)
@@ -153,7 +153,7 @@ def _usable_sample(
     *,
     is_trained_on: bool,
     is_share: bool,
-) -> Sample:
+) -> NumberedPairs:
     """The sampled pairs of a split after filtering.
 
     Raises:
@@ -163,7 +163,7 @@ def _usable_sample(
     _check_encoding(files.tgt, [(line, tgt) for line, (_, tgt) in statistics.sample])
     options = text_options(data)
     begin, _ = files.lines or (0, None)
-    sample: Sample = []
+    sample: NumberedPairs = []
     for line, (raw_src, raw_tgt) in statistics.sample:
         src = normalized(raw_src, options)
         tgt = normalized(raw_tgt, options)
@@ -205,7 +205,7 @@ def _check_letters(side: SideFiles, texts: Sequence[str]) -> None:
 
 
 def find_problems(
-    sample: Sample, files: ParallelText, src_lang: str, tgt_lang: str
+    sample: NumberedPairs, files: ParallelText, src_lang: str, tgt_lang: str
 ) -> Iterator[str]:
     """Warnings about probable problems of a split."""
     if len(sample) < MIN_PAIRS:
@@ -243,7 +243,7 @@ def find_problems(
     yield from _other_languages(sample, files, src_lang, tgt_lang)
 
 
-def _misaligned(sample: Sample, files: ParallelText) -> str | None:
+def _misaligned(sample: NumberedPairs, files: ParallelText) -> str | None:
     """A description if the lines do not match, judged by lengths and numbers."""
     lengths = np.array([(len(src), len(tgt)) for _, (src, tgt) in sample], np.float64)
     num_with_numbers = 0
@@ -287,7 +287,7 @@ def _correlation(lengths: NDArray[np.float64]) -> float:
 
 
 def _other_languages(
-    sample: Sample, files: ParallelText, src_lang: str, tgt_lang: str
+    sample: NumberedPairs, files: ParallelText, src_lang: str, tgt_lang: str
 ) -> Iterator[str]:
     """Warnings about swapped sides, in all or many pairs, or about other languages."""
 

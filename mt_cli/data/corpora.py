@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mt_cli.config.load import shipped
-from mt_cli.config.pinned_corpora import PINNED, PinnedText, pinned_text
+from mt_cli.config.pinned_corpora import PINNED_CORPORA, PinnedText, pinned_text
 from mt_cli.config.schema import (
     MORE,
     SIDES,
@@ -363,7 +363,9 @@ def _named_files(config: DataConfig) -> Corpus:
         tgt: tuple[Path, ...] = (SAMPLE / f"{split}.{config.tgt_lang}",)
         if config.corpus != ("sample",):
             src = tgt = tuple(
-                Path(f"{name}:{split}") for name in config.corpus if split in PINNED[name].splits
+                Path(f"{name}:{split}")
+                for name in config.corpus
+                if split in PINNED_CORPORA[name].splits
             )
         corpus[split] = ParallelText.of(FilesConfig(src=src, tgt=tgt))
     return corpus

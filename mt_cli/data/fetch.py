@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
-from mt_cli.config.pinned_corpora import PINNED, PinnedText
+from mt_cli.config.pinned_corpora import PINNED_CORPORA, PinnedText
 from mt_cli.data.text_files import DAMAGE, unpacked
 from mt_cli.errors import ConfigError, DataError, ResourceError
 from mt_cli.machine.files import (
@@ -64,7 +64,7 @@ def pinned_names(text: PinnedText) -> list[str]:
     Raises:
         ConfigError: the corpus does not have the text in this language.
     """
-    split = PINNED[text.corpus].splits[text.split]
+    split = PINNED_CORPORA[text.corpus].splits[text.split]
     if text.lang not in split.files:
         raise ConfigError(
             f"data: {text.corpus}:{text.split} has no text in '{text.lang}', only in "
@@ -88,7 +88,7 @@ def pinned_paths(
         ResourceError: a download failed.
     """
     names = pinned_names(text)
-    if PINNED[text.corpus].splits[text.split].is_cut:
+    if PINNED_CORPORA[text.corpus].splits[text.split].is_cut:
         _cut(text.corpus, text.split, sources=sources, offline=offline)
     else:
         for name in names:
@@ -196,7 +196,7 @@ def _cut(corpus: str, split: str, *, sources: Sequence[Path], offline: bool) -> 
 
     Files in `sources` are verified in any case.
     """
-    row = PINNED[corpus].splits[split]
+    row = PINNED_CORPORA[corpus].splits[split]
     names = [f"{corpus}/{split}.{lang}" for lang in row.files]
     if all(map(_is_kept, names)):
         for file in chain(*row.files.values()) if sources else ():
@@ -213,7 +213,7 @@ def _cut(corpus: str, split: str, *, sources: Sequence[Path], offline: bool) -> 
 
 def _lines(corpus: str, split: str, *, sources: Sequence[Path], offline: bool) -> list[Lines]:
     """The lines of a split of parallel text, published or extracted."""
-    row = PINNED[corpus].splits[split]
+    row = PINNED_CORPORA[corpus].splits[split]
     sides: list[list[str]] = []
     for files in row.files.values():
         sides.append([])

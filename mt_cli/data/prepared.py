@@ -40,7 +40,7 @@ from mt_cli.machine.files import (
     sha256_bytes,
 )
 from mt_cli.machine.terminal import table_text
-from mt_cli.machine.workers import allow_files
+from mt_cli.machine.workers import raise_file_limit
 from mt_cli.text.normalize import decode_line
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers
 
@@ -263,7 +263,7 @@ class Prepared:
                 shares[AUGMENT] = self.manifest.data.augment.share
         parts: dict[str, list[EncodedSplit]] = {part: [] for part in shares}
         shards = self.shards if name == TRAIN else [self]
-        allow_files(OPEN_FILES * len(shards))
+        raise_file_limit(OPEN_FILES * len(shards))
         for shard in shards:
             split = open_split(shard.folder, name)
             begin = 0

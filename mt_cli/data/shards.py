@@ -53,7 +53,7 @@ from mt_cli.machine.files import (
     write_atomically,
 )
 from mt_cli.machine.locks import locked
-from mt_cli.machine.workers import allow_files
+from mt_cli.machine.workers import raise_file_limit
 from mt_cli.text.normalize import Hashes
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers
 
@@ -293,7 +293,7 @@ def _open_all(config: Config, out: Path) -> list[Prepared]:
         several = " and ".join(map(str, sorted(numbers))) or "no division"
         raise DataError(f"{out}: mixes shards of {several}; keep only those of one division")
     of = max(numbers)
-    allow_files(OPEN_FILES * len(names))
+    raise_file_limit(OPEN_FILES * len(names))
     shards = []
     for number in range(1, max(of, len(names)) + 1):
         shard = Shard(number, of if number <= of else None)

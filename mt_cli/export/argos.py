@@ -10,7 +10,7 @@ from mt_cli.errors import UsageError
 from mt_cli.export.ctranslate2_model import write_model
 from mt_cli.model.transformer import PositionalEncoding
 from mt_cli.runs.run import Run
-from mt_cli.text.language import language_name
+from mt_cli.text.language import english_name
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER
 from mt_cli.translation.options import NEVER_CHOSEN
 
@@ -49,7 +49,7 @@ def pack_for_argos(run: Run, folder: Path, *, checkpoint: str, quantization: Qua
     options = run.tokenizers.options
     metadata: dict[str, object] = {"package_version": "1.0", "argos_version": "1.11", "links": []}
     for side, code in (("from", options.src_lang), ("to", options.tgt_lang)):
-        metadata |= {f"{side}_code": code, f"{side}_name": language_name(code)}
+        metadata |= {f"{side}_code": code, f"{side}_name": english_name(code)}
     name = f"translate-{options.src_lang}_{options.tgt_lang}"
     with (
         TemporaryDirectory(dir=folder) as place,

@@ -48,7 +48,7 @@ class Runtime:
         return DTYPES[self.precision]
 
     @contextlib.contextmanager
-    def limited(self) -> Iterator[None]:
+    def with_threads(self) -> Iterator[None]:
         """Use `threads` CPU threads in the block, then restore the previous number."""
         before = torch.get_num_threads()
         torch.set_num_threads(self.threads or before)

@@ -19,7 +19,7 @@ WAITING_PER_WORKER = 3
 """Items submitted ahead per worker; Executor.map would read all items into memory at once."""
 
 
-def allow_files(number: int) -> None:
+def raise_file_limit(number: int) -> None:
     """Raise this process's limit of open files by `number`, as far as the system allows."""
     with suppress(ImportError):  # Windows has no such limit
         import resource

@@ -21,7 +21,7 @@ from mt_cli.runs.run import Run
 from mt_cli.serving.batcher import Batcher, Wanted
 from mt_cli.serving.requests import MAX_ALTERNATIVES, RequestReader, TextRequest, TranslationRequest
 from mt_cli.serving.watch import Metrics
-from mt_cli.text.language import base_language, detected_language, language_name
+from mt_cli.text.language import base_language, detected_language, english_name
 from mt_cli.translation.options import DecodingOptions
 from mt_cli.translation.result import Translation
 from mt_cli.translation.translator import Translator
@@ -83,7 +83,7 @@ class ServedModel:
     @cached_property
     def language_names(self) -> list[str]:
         """The English names of `languages`."""
-        return [language_name(code) for code in self.languages]
+        return [english_name(code) for code in self.languages]
 
     @property
     def languages(self) -> tuple[str, str]:

@@ -98,7 +98,7 @@ def unspaced_script(texts: Iterable[str]) -> str:
     return script if count > MAIN_SHARE * num_letters else ""
 
 
-def language_named(name: str) -> str | None:
+def language_code_in(name: str) -> str | None:
     """The code at the end of a name such as `train.es`, `translation.zh-TW` or `hsb`, if any."""
     ending = name.rpartition(".")[2]
     return ending if CODE.fullmatch(ending) and ending.lower() not in NO_LANGUAGES else None
@@ -154,7 +154,7 @@ def detected_language(text: str, *, among: Sequence[str]) -> tuple[str, float]:
     nothing can be detected, it is the first of `among` with probability 0.
     """
     probabilities = dict.fromkeys(map(base_language, among), 0.0)
-    if any(map(str.isalpha, text)) and all(map(is_known, probabilities)):
+    if any(map(str.isalpha, text)) and all(map(is_detectable, probabilities)):
         for language, probability in _identifier().rank(text):
             if base_language(language) in probabilities:
                 probabilities[base_language(language)] += float(probability)
@@ -165,7 +165,7 @@ def detected_language(text: str, *, among: Sequence[str]) -> tuple[str, float]:
     return likeliest, probabilities[likeliest] / total if total else 0.0
 
 
-def language_name(code: str) -> str:
+def english_name(code: str) -> str:
     """The English name of a language; the code itself if spaCy does not know it."""
     spacy = find_spec("spacy")  # importing it takes seconds
     if spacy is None or spacy.origin is None:
@@ -176,14 +176,14 @@ def language_name(code: str) -> str:
     return found[1] if found else code
 
 
-def names_language(text: str, lang: str) -> bool:
+def is_name_of(text: str, lang: str) -> bool:
     """Whether `text` is a code or name of `lang`, such as `DE`, `de-AT` or `German (Germany)`."""
     word = re.split(r"[\W_]", text.casefold())[0]
     code = base_language(lang)
     return base_language(word) == code or word in NAMES.get(code, "").split()
 
 
-def is_known(lang: str) -> bool:
+def is_detectable(lang: str) -> bool:
     """Whether py3langid knows `lang`."""
     return base_language(lang) in _identifier().labels
 

@@ -129,13 +129,13 @@ def split_text(
             parts[-1] = longer
             num_together += 1
         else:
-            pieces = halved(sentence, fits)
+            pieces = cut_to_fit(sentence, fits)
             parts += pieces
             num_together = 1 if len(pieces) == 1 else 0
     return parts
 
 
-def halved(text: str, fits: Callable[[str], bool]) -> list[str]:
+def cut_to_fit(text: str, fits: Callable[[str], bool]) -> list[str]:
     """Halve a sentence until each part `fits` or is a single character."""
     if fits(text) or len(text) == 1:
         return [text]
@@ -145,7 +145,7 @@ def halved(text: str, fits: Callable[[str], bool]) -> list[str]:
     middle = min(places, key=lambda place: abs(2 * place - len(text)))
     parts: list[str] = []
     for begin, end in pairwise([0, middle, len(text)]):
-        parts += halved(text[begin:end].strip(), fits)
+        parts += cut_to_fit(text[begin:end].strip(), fits)
     return parts
 
 

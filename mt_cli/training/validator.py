@@ -18,7 +18,7 @@ from mt_cli.runs.run import Run
 from mt_cli.training.loss import batch_loss
 from mt_cli.training.optimizer import WorkingCopy
 from mt_cli.translation.options import forbidden_ids
-from mt_cli.translation.searcher import Searcher
+from mt_cli.translation.torch_engine import TorchEngine
 from mt_cli.translation.translator import OnProgress, Translator
 
 log = logging.getLogger(__name__)
@@ -65,14 +65,14 @@ class Validator:
                 "the val references are too short for BLEU, it is 0 even for the references "
                 "themselves; choosing the best checkpoint by loss instead"
             )
-        searcher = Searcher(
+        engine = TorchEngine(
             model,
             run.config.decoding,
             runtime=self._runtime,
             forbidden_ids=forbidden_ids(run.tokenizers, run.config.decoding),
             lengths=run.manifest.lengths,
         )
-        self._translator = Translator(searcher, run.tokenizers)
+        self._translator = Translator(engine, run.tokenizers)
 
     def validate(self, step: int, *, on_progress: OnProgress | None = None) -> Validation:
         """Score the model as it is now, after `step` updates."""

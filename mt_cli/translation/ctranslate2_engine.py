@@ -29,7 +29,7 @@ MIN_TOP_P = 1e-6
 
 
 class CTranslate2Engine(Engine):
-    """Searches for translations with an exported model, by the same rules and limits as `Searcher`.
+    """Searches with an exported model, by the same rules and limits as `TorchEngine`.
 
     CTranslate2 runs the beam search, and its hypotheses are then rescored: CTranslate2's scores
     redistribute the probability of forbidden tokens, ours are the model's own.

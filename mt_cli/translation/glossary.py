@@ -8,7 +8,7 @@ from pathlib import Path
 from mt_cli.data.tables import SEPARATOR_LINE
 from mt_cli.data.text_files import read_text, scored_lines
 from mt_cli.errors import DataError
-from mt_cli.text.language import CODE, UNSPACED, base_language, names_language
+from mt_cli.text.language import CODE, UNSPACED, base_language, is_name_of
 from mt_cli.text.normalize import normalize
 
 ANY = "*"
@@ -238,7 +238,7 @@ def _columns(cells: Sequence[str], src_lang: str, tgt_lang: str) -> list[int]:
     columns = []
     for lang, words in ((src_lang, SOURCE_WORDS), (tgt_lang, TARGET_WORDS)):
         for column, cell in enumerate(cells):
-            if names_language(cell, lang) or cell.casefold() in words:
+            if is_name_of(cell, lang) or cell.casefold() in words:
                 columns.append(column)
                 break
     return columns if len({*columns}) == 2 else []

@@ -17,7 +17,7 @@ from mt_cli.translation.options import DecodingOptions, forbidden_ids
 
 if TYPE_CHECKING:
     from mt_cli.model.model import TranslationModel
-    from mt_cli.translation.searcher import Searcher
+    from mt_cli.translation.torch_engine import TorchEngine
 
 PRODUCTS_BEFORE_TORCH = 1 << 32
 """Parameters times source tokens, counted over batches, from which importing PyTorch pays off: a
@@ -38,15 +38,15 @@ def load_engine(runs: Sequence[Run], config: DecodingConfig, options: DecodingOp
     is_on_cpu = options.device == "cpu" or (options.device == "auto" and not may_have_gpu())
     if is_ours and is_greedy and is_on_cpu and config.precision == "fp32":
         return NumpyEngine(runs[0], config, options)
-    from mt_cli.translation.searcher import Searcher
+    from mt_cli.translation.torch_engine import TorchEngine
 
-    return Searcher.load(runs, config, options)
+    return TorchEngine.load(runs, config, options)
 
 
 class NumpyEngine(Engine):
     """Searches greedily, one sentence after the other.
 
-    Once enough sentences have arrived in batches, it loads a `Searcher` and hands over to it.
+    Once enough sentences have arrived in batches, it loads a `TorchEngine` and hands over to it.
     """
 
     def __init__(self, run: Run, config: DecodingConfig, options: DecodingOptions) -> None:
@@ -60,33 +60,33 @@ class NumpyEngine(Engine):
         (checkpoint,) = options.checkpoints_of([run])
         self._run = run
         self._options = options
-        # Kept for the `Searcher`: by then, training may have replaced the checkpoint.
+        # Kept for the `TorchEngine`: by then, training may have replaced the checkpoint.
         self._weights = run.read_weights(checkpoint)
         self._model = NumpyModel(run.config.model, self._weights)
         self._forbidden_ids = forbidden_ids(run.tokenizers, config)
         self._num_products = 0
 
     @cached_property
-    def searcher(self) -> "Searcher":
+    def torch_engine(self) -> "TorchEngine":
         """The same model in PyTorch."""
-        from mt_cli.translation.searcher import Searcher
+        from mt_cli.translation.torch_engine import TorchEngine
 
-        return Searcher.of_weights([self._run], [self._weights], self.config, self._options)
+        return TorchEngine.of_weights([self._run], [self._weights], self.config, self._options)
 
     def with_beam_size(self, beam_size: int | None) -> Engine:
         """See `Engine`."""
         is_greedy = beam_size in (None, 1)
-        return self if is_greedy else self.searcher.with_beam_size(beam_size)
+        return self if is_greedy else self.torch_engine.with_beam_size(beam_size)
 
     def close(self) -> None:
         """See `Engine`."""
-        if "searcher" in self.__dict__:  # it was loaded
-            self.searcher.close()
+        if "torch_engine" in self.__dict__:  # it was loaded
+            self.torch_engine.close()
 
     @property
     def models(self) -> "Sequence[TranslationModel]":
         """See `Engine`."""
-        return self.searcher.models
+        return self.torch_engine.models
 
     def search(
         self,
@@ -99,7 +99,7 @@ class NumpyEngine(Engine):
     ) -> list[list[Hyp]]:
         """See `Engine`."""
         if not self._are_few(sources):
-            return self.searcher.search(
+            return self.torch_engine.search(
                 sources, prefixes=prefixes, n_best=n_best, is_scored=is_scored, on_done=on_done
             )
         prefixes = prefixes or [()] * len(sources)
@@ -120,7 +120,7 @@ class NumpyEngine(Engine):
     def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[CrossAttention]:
         """See `Engine`."""
         if not self._are_few(sources):
-            return self.searcher.cross_attention(sources, hyps)
+            return self.torch_engine.cross_attention(sources, hyps)
         found = []
         for src, hyp in zip(sources, hyps, strict=True):
             found.append(self._model.cross_attention([*src, EOS_ID], hyp)[:, : len(src)])
@@ -129,7 +129,7 @@ class NumpyEngine(Engine):
     def token_log_probs(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[list[float]]:
         """See `Engine`."""
         if not self._are_few(sources):
-            return self.searcher.token_log_probs(sources, hyps)
+            return self.torch_engine.token_log_probs(sources, hyps)
         found = []
         for src, hyp in zip(sources, hyps, strict=True):
             found.append(self._model.token_log_probs([*src, EOS_ID], hyp))

@@ -10,7 +10,7 @@ from mt_cli.text.normalize import normalize, read_capitals
 from mt_cli.text.sentences import split_sentences, split_text
 from mt_cli.text.tokenizers import Learnt, Tokenizers
 from mt_cli.translation.engine import Engine
-from mt_cli.translation.segments import INDENTATION, Segment, cut
+from mt_cli.translation.untranslated import INDENTATION, Segment, cut
 
 ALIKE = ("'’ʼ´`", "-‐‑")
 """Groups of characters within words that people type in place of each other."""

@@ -1,7 +1,7 @@
 """`Translator`: lines in, translations out; all commands and validation during training use it.
 
-Its steps: read → split → encode (reading) → search (searcher) → place terms (term_placer) → decode
-→ put back (writing) → judge (result).
+Its steps: read → split → encode (reading) → search (an engine) → place terms (term_placer) →
+decode → put back (writing) → judge (result).
 """
 
 import os
@@ -145,7 +145,7 @@ class Translator:
     def translate(
         self, lines: Iterable[str], *, prefix: str = "", on_progress: OnProgress | None = None
     ) -> list[str]:
-        """Translate `lines`, in order; `translation.segments` defines what stays untranslated.
+        """Translate `lines`, in order; `translation.untranslated` defines what stays untranslated.
 
         Each translation begins with `prefix`, whose last word may continue. `on_progress` is called
         from time to time with the number of lines finished since the last call.

@@ -16,7 +16,7 @@ from mt_cli.text.words import JOINER, WordTokenizer, join_words, split_words
 from mt_cli.translation.engine import CrossAttention, Engine
 from mt_cli.translation.reading import Line, Part
 from mt_cli.translation.result import Translation, joined
-from mt_cli.translation.segments import put_back
+from mt_cli.translation.untranslated import put_back
 
 Pair = tuple[Part, Hyp]
 """A part and its hypothesis."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mt_cli.config.load import parse_config
-from mt_cli.config.pinned_corpora import PINNED, PinnedCorpus, PinnedSplit
+from mt_cli.config.pinned_corpora import PINNED_CORPORA, PinnedCorpus, PinnedSplit
 from mt_cli.config.schema import Config, DataConfig
 from mt_cli.data import fetch
 from mt_cli.data.corpora import corpus_hashes, find_corpus, monolingual_text, pinned_hashes
@@ -80,7 +80,7 @@ def published(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         monkeypatch.setitem(PINS, f"tiny/{name}", pin)
     for name, text in PUBLISHED.items():
         folder.joinpath(f"{name}.gz").write_bytes(gzip.compress(text.encode()))
-    monkeypatch.setitem(PINNED, "tiny", ROW)
+    monkeypatch.setitem(PINNED_CORPORA, "tiny", ROW)
     monkeypatch.chdir(tmp_path)
     return folder
 
@@ -131,7 +131,7 @@ def test_a_table_in_an_archive_is_cut_by_what_another_corpus_holds_out(
     split = of_both(
         "pairs.zip/pairs.txt 2", "pairs.zip/pairs.txt 1", without=("tiny:test", "tiny:val")
     )
-    monkeypatch.setitem(PINNED, "zipped", PinnedCorpus("By nobody", {"train": split}))
+    monkeypatch.setitem(PINNED_CORPORA, "zipped", PinnedCorpus("By nobody", {"train": split}))
     for name, content in (
         ("pairs.zip", archive.read_bytes()),
         ("train.de", b"Ja.\n"),
@@ -145,10 +145,10 @@ def test_a_table_in_an_archive_is_cut_by_what_another_corpus_holds_out(
 
 @pytest.mark.usefixtures("published")
 def test_the_pairs_of_tatoeba_share_no_side_with_its_test_set() -> None:
-    everyday = PINNED["tatoeba"].splits
+    everyday = PINNED_CORPORA["tatoeba"].splits
     assert set(everyday["train"].without) == {"tatoeba:val", "tatoeba:test_2020_tatoeba"}
     assert set(everyday["val"].without) == {"tatoeba:test_2020_tatoeba"}
-    assert PINNED["manythings"].splits["train"].without == everyday["train"].without
+    assert PINNED_CORPORA["manythings"].splits["train"].without == everyday["train"].without
     assert key_of("Ein  kind lacht!") == key_of("Ein Kind lacht.")
 
 
@@ -171,7 +171,7 @@ def test_a_pinned_text_stands_for_a_path_in_the_language_of_its_side(published: 
 def test_corpora_in_a_list_put_splits_of_one_name_together(
     published: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(PINNED, "other", PinnedCorpus("", {"train": ROW.splits["train"]}))
+    monkeypatch.setitem(PINNED_CORPORA, "other", PinnedCorpus("", {"train": ROW.splits["train"]}))
     for name in ("train.de", "train.en"):
         monkeypatch.setitem(PINS, f"other/{name}", PINS[f"tiny/{name}"])
     data = data_of(corpus=["tiny", "other"])

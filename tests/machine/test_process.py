@@ -16,7 +16,7 @@ from mt_cli.errors import DataError, ResourceError
 from mt_cli.machine import process
 from mt_cli.machine.failures import MEMORY, SHORTAGE_HINTS, THREADS, gpu_failure, shortage
 from mt_cli.machine.process import StopSignals
-from mt_cli.machine.workers import WAITING_PER_WORKER, allow_files, ordered_map
+from mt_cli.machine.workers import WAITING_PER_WORKER, ordered_map, raise_file_limit
 
 # Signals
 
@@ -165,5 +165,5 @@ def test_more_files_may_be_open_as_far_as_the_system_lets_them(
     limits = [100, 100 + room]
     monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(limits))
     monkeypatch.setattr(resource, "setrlimit", lambda _, changed: limits.__setitem__(0, changed[0]))
-    allow_files(20)
+    raise_file_limit(20)
     assert limits == [min(120, 100 + room), 100 + room]

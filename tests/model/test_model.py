@@ -12,7 +12,7 @@ from torch import Tensor
 from mt_cli.config.schema import DecodingConfig
 from mt_cli.model.model import DecoderState, Ensemble, TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
-from mt_cli.translation.searcher import Searcher
+from mt_cli.translation.torch_engine import TorchEngine
 
 
 @pytest.fixture(params=BACKENDS)
@@ -152,9 +152,9 @@ def test_steps_of_an_ensemble_give_the_mean_of_full_passes(backend: str) -> None
 def test_greedy_search_takes_the_likeliest_by_the_mean() -> None:
     ensemble = Ensemble([SMALL, WIDE])
     forbidden = (PAD_ID, BOS_ID)
-    searcher = Searcher(ensemble, DecodingConfig(), runtime=CPU, forbidden_ids=forbidden)
+    torch_engine = TorchEngine(ensemble, DecodingConfig(), runtime=CPU, forbidden_ids=forbidden)
     source = random_ids(3, 7)[1, :4].tolist()
-    hyp = searcher.search([source])[0][0].ids
+    hyp = torch_engine.search([source])[0][0].ids
     src_ids, tgt_in = torch.tensor([[*source, EOS_ID]]), torch.tensor([[BOS_ID, *hyp]])
     probs = torch.stack([member(src_ids, tgt_in)[0].softmax(-1) for member in (SMALL, WIDE)])
     probs[..., [PAD_ID, BOS_ID]] = 0

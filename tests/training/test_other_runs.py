@@ -75,7 +75,7 @@ def test_run_starts_at_the_score_of_its_parent_says_so_and_goes_on(
     assert parent.sha256 == open_run(tiny).weights_sha256("best")
     assert run.config.tokenizer.from_run == Path("runs/tiny")
     layers = "layers: 1 in the encoder, 1 in the decoder"
-    assert f"| started with | runs/tiny, {parent.checkpoint}, {layers} |" in card(fine)
+    assert f"| initialized from | runs/tiny, {parent.checkpoint}, {layers} |" in card(fine)
 
 
 @pytest.mark.parametrize("start", [INIT, DISTIL], ids=["parent", "teacher"])
@@ -155,7 +155,7 @@ def test_another_or_a_missing_teacher_ends_a_resumed_training(
 ) -> None:
     assert train(workspace, prepared, *DISTIL, "--max-steps", 1).code == 0
     (teacher,) = open_run(prepared / "runs" / "fine").manifest.distil_from
-    assert f"| learnt from | runs/tiny, {teacher.checkpoint} |" in card(prepared / "runs" / "fine")
+    assert f"| distilled from | runs/tiny, {teacher.checkpoint} |" in card(prepared / "runs" / "fine")
     outcome = train(workspace, prepared, "--max-steps", 2, "--resume")
     assert outcome.code == 2
     assert "was started with training.distil_from" in outcome.err

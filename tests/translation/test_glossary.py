@@ -25,7 +25,7 @@ from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.translation.engine import CrossAttention, Engine
 from mt_cli.translation.glossary import Glossary
 from mt_cli.translation.result import Translation, warnings_of
-from mt_cli.translation.searcher import Searcher
+from mt_cli.translation.torch_engine import TorchEngine
 
 LINES = [
     "Ein Hund rennt durch den Schnee.",
@@ -55,7 +55,7 @@ def word_translator(glossary: Glossary | None = None) -> Translator:
         tgt_vocab_size=tokenizers.tgt.vocab_size,
         options={"decoder_layers": 2, "max_len": 24},
     )
-    engine = Searcher(
+    engine = TorchEngine(
         randomised(model, std=1.0), DecodingConfig(), runtime=CPU, forbidden_ids=(PAD_ID, BOS_ID)
     )
     return Translator(engine, tokenizers, glossary=glossary)

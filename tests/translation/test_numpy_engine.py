@@ -1,4 +1,4 @@
-"""`NumpyEngine`: what it finds is what `Searcher` finds, and that takes over where more comes."""
+"""`NumpyEngine` finds what `TorchEngine` does, which takes over where more comes."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +13,7 @@ from mt_cli.machine import process
 from mt_cli.translation import numpy_engine
 from mt_cli.translation.engine import Engine
 from mt_cli.translation.numpy_engine import NumpyEngine
-from mt_cli.translation.searcher import Searcher
+from mt_cli.translation.torch_engine import TorchEngine
 
 SOURCES = [[7, 30, 12], [5], [9, 8, 40, 41, 6, 7], [100, 4]]
 PREFIXES = [[], [20, 30], [9], []]
@@ -39,8 +39,8 @@ def test_it_finds_what_a_searcher_finds(
     engine: NumpyEngine, prefixes: list[list[int]], is_scored: bool
 ) -> None:
     found = engine.search(SOURCES, prefixes=prefixes, is_scored=is_scored)
-    assert "searcher" not in vars(engine)
-    expected = engine.searcher.search(SOURCES, prefixes=prefixes, is_scored=is_scored)
+    assert "torch_engine" not in vars(engine)
+    expected = engine.torch_engine.search(SOURCES, prefixes=prefixes, is_scored=is_scored)
     assert [hyp.ids for (hyp,) in found] == [hyp.ids for (hyp,) in expected]
     for (hyp,), (other,) in zip(found, expected, strict=True):
         assert hyp.score == pytest.approx(other.score, abs=1e-4)
@@ -57,13 +57,13 @@ def test_attention_and_probabilities_are_those_of_a_searcher(engine: NumpyEngine
     hyps = [[5, 6], [], [7], [20, 21, 22]]
     for found, expected in zip(
         engine.cross_attention(SOURCES, hyps),
-        engine.searcher.cross_attention(SOURCES, hyps),
+        engine.torch_engine.cross_attention(SOURCES, hyps),
         strict=True,
     ):
         np.testing.assert_allclose(found, expected, atol=1e-5)
     for log_probs, others in zip(
         engine.token_log_probs(SOURCES, hyps),
-        engine.searcher.token_log_probs(SOURCES, hyps),
+        engine.torch_engine.token_log_probs(SOURCES, hyps),
         strict=True,
     ):
         assert log_probs == pytest.approx(others, abs=1e-4)
@@ -77,9 +77,9 @@ def test_a_searcher_takes_over_when_enough_came_together(
     engine.search(SOURCES)
     monkeypatch.setattr(numpy_engine, "PRODUCTS_BEFORE_TORCH", 0)
     engine.search(SOURCES[:1])
-    assert "searcher" not in vars(engine)
+    assert "torch_engine" not in vars(engine)
     engine.search(SOURCES)
-    assert "searcher" in vars(engine)
+    assert "torch_engine" in vars(engine)
 
 
 def test_a_checkpoint_may_go_once_it_is_loaded(workspace: Workspace, tmp_path: Path) -> None:
@@ -101,12 +101,12 @@ def test_a_checkpoint_may_go_once_it_is_loaded(workspace: Workspace, tmp_path: P
 def test_what_numpy_cannot_do_is_left_to_torch(
     workspace: Workspace, options: dict[str, Any]
 ) -> None:
-    assert isinstance(load(workspace.run, **options), Searcher)
+    assert isinstance(load(workspace.run, **options), TorchEngine)
 
 
 def test_an_ensemble_is_left_to_torch(workspace: Workspace) -> None:
     translator = Translator.load([workspace.run, workspace.run], device="cpu")
-    assert isinstance(translator.engine, Searcher)
+    assert isinstance(translator.engine, TorchEngine)
 
 
 def test_where_there_may_be_a_gpu_torch_is_asked(
@@ -117,7 +117,7 @@ def test_where_there_may_be_a_gpu_torch_is_asked(
     monkeypatch.setattr(process, "AMD_GPU", Path("/nowhere"))
     assert isinstance(load(workspace.run, device="auto"), NumpyEngine)
     monkeypatch.setattr(process, "GPU_DRIVERS", ("libc.so.6",))
-    assert isinstance(load(workspace.run, device="auto"), Searcher)
+    assert isinstance(load(workspace.run, device="auto"), TorchEngine)
     assert isinstance(load(workspace.run, device="cpu"), NumpyEngine)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert isinstance(load(workspace.run, device="auto"), NumpyEngine)

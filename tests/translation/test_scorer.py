@@ -19,7 +19,7 @@ from mt_cli.config.schema import DecodingConfig, TokenizerConfig
 from mt_cli.model.model import Ensemble, TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID
 from mt_cli.translation.scorer import PairScore, score_pairs
-from mt_cli.translation.searcher import Searcher
+from mt_cli.translation.torch_engine import TorchEngine
 from mt_cli.translation.translator import Translator
 
 PAIRS = [
@@ -40,16 +40,16 @@ MODELS = [
 ]
 
 
-def searcher_of(*models: TranslationModel, batch_size: int = 0) -> Searcher:
+def engine_of(*models: TranslationModel, batch_size: int = 0) -> TorchEngine:
     config = DecodingConfig(batch_size=batch_size)
     model = models[0] if len(models) == 1 else Ensemble(models)
-    return Searcher(model, config, runtime=CPU, forbidden_ids=())
+    return TorchEngine(model, config, runtime=CPU, forbidden_ids=())
 
 
 def scores_of(
     sources: Sequence[str], targets: Sequence[str], first_line: int | None = None
 ) -> list[PairScore]:
-    engine = searcher_of(*MODELS)
+    engine = engine_of(*MODELS)
     return score_pairs(engine, TOKENIZERS, sources, targets, first_line=first_line)
 
 
@@ -72,14 +72,14 @@ def test_score_is_the_log_of_the_translations_probability_in_any_batch(
     models: list[TranslationModel], batch_size: int
 ) -> None:
     expected = [sum(log_probs_by_hand(models, *pair)) for pair in PAIRS]
-    engine = searcher_of(*models, batch_size=batch_size)
+    engine = engine_of(*models, batch_size=batch_size)
     found = [score.log_prob for score in score_pairs(engine, TOKENIZERS, SOURCES, TARGETS)]
     assert found == pytest.approx(expected, abs=1e-4)
 
 
 def test_each_token_has_its_probability_after_those_before_it() -> None:
     src_ids, tgt_ids = TOKENIZERS.src.encode(SOURCES), TOKENIZERS.tgt.encode(TARGETS)
-    log_probs = searcher_of(*MODELS).token_log_probs(src_ids, tgt_ids)
+    log_probs = engine_of(*MODELS).token_log_probs(src_ids, tgt_ids)
     for pair, found in zip(PAIRS, log_probs, strict=True):
         assert found == pytest.approx(log_probs_by_hand(MODELS, *pair), abs=1e-4)
 
@@ -99,7 +99,7 @@ def test_pair_that_is_too_long_is_impossible_and_named(caplog: pytest.LogCapture
 
 def test_case_does_not_matter_where_the_model_knows_lower_case_only() -> None:
     options = replace(TOKENIZERS.options, lowercase=True)
-    tokenizers, engine = replace(TOKENIZERS, options=options), searcher_of(*MODELS)
+    tokenizers, engine = replace(TOKENIZERS, options=options), engine_of(*MODELS)
     shouted = score_pairs(engine, tokenizers, ["EIN HUND BELLT."], ["A Dog Barks."])
     assert shouted == score_pairs(engine, tokenizers, ["ein hund bellt."], ["a dog barks."])
 

@@ -15,7 +15,7 @@ from mt_cli.text import BOS_ID, EOS_ID, UNK_ID
 from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.text.words import JOINER, split_words
 from mt_cli.translation.options import forbidden_ids
-from mt_cli.translation.searcher import Searcher
+from mt_cli.translation.torch_engine import TorchEngine
 from mt_cli.translation.translator import Translator
 
 PAIRS = [("Ein Hund bellt.", "A dog barks."), ("Eine Katze schläft.", "A cat sleeps.")]
@@ -36,7 +36,7 @@ def translator_of(*, lowercase: bool = False) -> Translator:
     model = randomised(model, std=1.0)
     config = DecodingConfig(replace_unk=True)
     forbidden = forbidden_ids(tokenizers, config)
-    return Translator(Searcher(model, config, runtime=CPU, forbidden_ids=forbidden), tokenizers)
+    return Translator(TorchEngine(model, config, runtime=CPU, forbidden_ids=forbidden), tokenizers)
 
 
 def words_to_ids(*words: str, lowercase: bool = False) -> list[int]:

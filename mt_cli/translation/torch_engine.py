@@ -1,4 +1,4 @@
-"""`Searcher`: search with PyTorch, in batches of similar length on every core."""
+"""`TorchEngine`: search with PyTorch, in batches of similar length on every core."""
 
 import logging
 import math
@@ -59,7 +59,7 @@ MIN_HYPS = 64
 """Minimum rows of the last batches, which shrink so that all cores finish together."""
 
 
-class Searcher(Engine):
+class TorchEngine(Engine):
     """Searches for translations with one trained model or an ensemble."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Searcher(Engine):
     @classmethod
     def load(
         cls, runs: Sequence[Run], config: DecodingConfig, options: DecodingOptions
-    ) -> "Searcher":
+    ) -> "TorchEngine":
         """Load the checkpoints of `runs` onto the device, both given by `options`."""
         weights = []
         for run, name in zip(runs, options.checkpoints_of(runs), strict=True):
@@ -107,7 +107,7 @@ class Searcher(Engine):
         weights: Sequence[Weights],
         config: DecodingConfig,
         options: DecodingOptions,
-    ) -> "Searcher":
+    ) -> "TorchEngine":
         """Build the models of `runs` with these `weights`, on the device of `options`."""
         runtime = options.set_up_runtime(config)
         models = []
@@ -160,7 +160,7 @@ class Searcher(Engine):
         work = partial(self._search_batch, n_best=n_best, is_scored=is_scored)
         found: list[list[Hyp]] = [[] for _ in sources]
         results = self._searched(batches, sentences, work, workers=workers)
-        with runtime.limited(), closing(results):
+        with runtime.with_threads(), closing(results):
             for batch, hyps in results:
                 for i, of_source in zip(batch, hyps, strict=True):
                     found[i] = of_source
@@ -286,7 +286,7 @@ class Searcher(Engine):
     def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[CrossAttention]:
         """See `Engine`."""
         self.models[0].eval()
-        with self.runtime.limited():
+        with self.runtime.with_threads():
             return self._of_pairs(self._cross_attention, sources, hyps)
 
     def token_log_probs(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[list[float]]:
@@ -339,7 +339,7 @@ class Searcher(Engine):
         src_ids = self._with_ends([src for src, _ in pairs])  # (B, S)
         tgt_in = pad_ids([[BOS_ID, *tgt] for _, tgt in pairs]).to(self.runtime.device)  # (B, T)
         tgt_out = self._with_ends([tgt for _, tgt in pairs])  # (B, T)
-        with self.runtime.limited(), self.runtime.inference():
+        with self.runtime.with_threads(), self.runtime.inference():
             of_models = []
             for model in self.models:
                 logits = model.eval()(src_ids, tgt_in).float().flatten(0, 1)  # (B·T, V)

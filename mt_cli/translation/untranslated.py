@@ -1,6 +1,6 @@
 """What stays untranslated in a line: find it by rules, cut it out, put it back after translation.
 
-A new rule needs a line in `RULES` and a row in tests/translation/test_segments.py.
+A new rule needs a line in `UNTRANSLATED` and a row in tests/translation/test_segments.py.
 """
 
 import re
@@ -48,7 +48,7 @@ class Rule(NamedTuple):
     """Whether it stays even without signs that the model never saw in training."""
 
 
-RULES = (
+UNTRANSLATED = (
     Rule("address", f"{ENCLOSED} | {ADDRESSES}", True),
     Rule("code", "`[^`]{1,200}`", True),
     Rule(
@@ -91,10 +91,11 @@ RULES = (
 )
 """What stays untranslated within a line; the first matching rule wins."""
 WITHIN_A_LINE = re.compile(
-    " | ".join(f"(?P<{rule.name}> {rule.pattern} )" for rule in RULES), re.VERBOSE | re.IGNORECASE
+    " | ".join(f"(?P<{rule.name}> {rule.pattern} )" for rule in UNTRANSLATED),
+    re.VERBOSE | re.IGNORECASE,
 )
-ALWAYS = {rule.name for rule in RULES if rule.always}
-ADDRESS = re.compile(RULES[0].pattern, re.VERBOSE | re.IGNORECASE)
+ALWAYS = {rule.name for rule in UNTRANSLATED if rule.always}
+ADDRESS = re.compile(UNTRANSLATED[0].pattern, re.VERBOSE | re.IGNORECASE)
 """A web or e-mail address with the marks around it; matching takes linear time in long words."""
 RARE = frozenset("&+=@#$*/")
 """Signs that a few lines are enough to bring into a vocabulary; they count as unlearnt."""

@@ -6,7 +6,7 @@ import pytest
 
 from mt_cli.text.tokenizers import Learnt
 from mt_cli.translation.result import Translation, joined
-from mt_cli.translation.segments import ADDRESS, Segment, cut, put_back
+from mt_cli.translation.untranslated import ADDRESS, Segment, cut, put_back
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzäöüß"
 LEARNT = Learnt(frozenset(f"{LETTERS}{LETTERS.upper()}0123456789 .,:;!?-'()[]"))

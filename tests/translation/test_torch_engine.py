@@ -1,4 +1,4 @@
-"""`Searcher`: batches and threads change neither the translations nor their order."""
+"""`TorchEngine`: batches and threads change neither the translations nor their order."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from mt_cli.errors import ResourceError
 from mt_cli.model.inside import attention_maps
 from mt_cli.model.model import DecoderState, TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
-from mt_cli.translation.searcher import Searcher
+from mt_cli.translation.torch_engine import TorchEngine
 
 FORBIDDEN = (PAD_ID, BOS_ID)
 MODEL = randomised(tiny_model(decoder_layers=3, output_bias=True), seed=24, std=0.4)
@@ -27,16 +27,16 @@ every_search = pytest.mark.parametrize(
 )
 
 
-def searcher_of(**options: object) -> Searcher:
+def engine_of(**options: object) -> TorchEngine:
     config = DecodingConfig.model_validate(options)
-    return Searcher(MODEL, config, runtime=CPU, forbidden_ids=FORBIDDEN)
+    return TorchEngine(MODEL, config, runtime=CPU, forbidden_ids=FORBIDDEN)
 
 
 def found(
-    searcher: Searcher, sources: Sequence[list[int]] = SOURCES, *, n_best: int = 1
+    torch_engine: TorchEngine, sources: Sequence[list[int]] = SOURCES, *, n_best: int = 1
 ) -> list[list[list[int]]]:
     """The ids of the hypotheses of each source."""
-    hyps_of_sources = searcher.search(sources, n_best=n_best, is_scored=n_best > 1)
+    hyps_of_sources = torch_engine.search(sources, n_best=n_best, is_scored=n_best > 1)
     return [[hyp.ids for hyp in hyps] for hyps in hyps_of_sources]
 
 
@@ -53,9 +53,9 @@ def three_threads() -> Iterator[None]:
 @every_search
 def test_batches_and_threads_change_nothing(search: dict[str, Any], batch_size: int) -> None:
     n_best = 2 if search else 1
-    alone = searcher_of(batch_size=1, **search)
+    alone = engine_of(batch_size=1, **search)
     usual = [found(alone, [source], n_best=n_best)[0] for source in SOURCES]
-    assert found(searcher_of(batch_size=batch_size, **search), n_best=n_best) == usual
+    assert found(engine_of(batch_size=batch_size, **search), n_best=n_best) == usual
 
 
 def failing(
@@ -78,7 +78,7 @@ def test_error_in_a_batch_surfaces_and_threads_are_as_before(
 ) -> None:
     failing(monkeypatch, NO_MEMORY, where=lambda size: size <= 2)  # the last batch
     with pytest.raises(ResourceError):
-        found(searcher_of(batch_size=4, beam_size=2))
+        found(engine_of(batch_size=4, beam_size=2))
     assert torch.get_num_threads() == 3
 
 
@@ -89,18 +89,18 @@ def test_too_little_memory_gives_the_same_from_smaller_batches(
     caplog: pytest.LogCaptureFixture,
     search: dict[str, Any],
 ) -> None:
-    searcher = searcher_of(batch_size=16, **search)
-    expected = found(searcher)
+    torch_engine = engine_of(batch_size=16, **search)
+    expected = found(torch_engine)
     failing(monkeypatch, NO_MEMORY, where=lambda size: size > 4)
-    assert found(searcher) == expected
+    assert found(torch_engine) == expected
     assert {record.levelname for record in caplog.records} == {"WARNING"}
 
 
 @pytest.mark.parametrize("batch_size", [0, 1, 4])
 def test_cross_attention_is_that_of_the_last_layer_but_one(batch_size: int) -> None:
-    searcher = searcher_of(batch_size=batch_size)
-    hyps = [of_source[0] for of_source in found(searcher)]
-    maps = searcher.cross_attention(SOURCES, hyps)
+    torch_engine = engine_of(batch_size=batch_size)
+    hyps = [of_source[0] for of_source in found(torch_engine)]
+    maps = torch_engine.cross_attention(SOURCES, hyps)
     for source, hyp, weights in zip(SOURCES, hyps, maps, strict=True):
         src_ids, tgt_in = torch.tensor([[*source, EOS_ID]]), torch.tensor([[BOS_ID, *hyp]])
         every_layer = attention_maps(MODEL, src_ids, tgt_in)["cross"]
