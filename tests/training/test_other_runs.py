@@ -155,7 +155,9 @@ def test_another_or_a_missing_teacher_ends_a_resumed_training(
 ) -> None:
     assert train(workspace, prepared, *DISTIL, "--max-steps", 1).code == 0
     (teacher,) = open_run(prepared / "runs" / "fine").manifest.distil_from
-    assert f"| distilled from | runs/tiny, {teacher.checkpoint} |" in card(prepared / "runs" / "fine")
+    assert f"| distilled from | runs/tiny, {teacher.checkpoint} |" in card(
+        prepared / "runs" / "fine"
+    )
     outcome = train(workspace, prepared, "--max-steps", 2, "--resume")
     assert outcome.code == 2
     assert "was started with training.distil_from" in outcome.err
