@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from mt_cli.translation.torch_engine import TorchEngine
 
 PRODUCTS_BEFORE_TORCH = 1 << 32
-"""Parameters times source tokens, counted over batches, from which importing PyTorch pays off: a
-few hundred sentences for a model of three million parameters (measured).
+"""Parameters times source tokens, counted over batches, from which importing PyTorch pays off:
+about a hundred sentences for a model of three million parameters (measured).
 """
 
 
