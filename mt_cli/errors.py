@@ -1,6 +1,6 @@
 """The exceptions whose message is meant for the user, one class per exit code.
 
-Imports nothing, so that every module can import it.
+Imports nothing of ours, so that every module can import it.
 
     MtCliError
     ├── UsageError        2   a wrong command, flag, argument or place; also a ValueError
@@ -51,7 +51,7 @@ class PreparedDataError(DataError):
 
 
 class DivergedError(MtCliError):
-    """Training diverged: the loss or the gradient is not finite."""
+    """Training diverged: the loss is far above guessing, or something is not finite."""
 
     exit_code = 4
 

@@ -563,7 +563,7 @@ class RuntimeConfig(Section):
     this machine) or `wandb` (Weights & Biases). Each needs a package: `pip install '.[trackio]'`.
     """
     seed: int = Field(default=1, ge=0, lt=2**63)
-    """Random seed of the training: weights, order of the pairs, dropout, noise."""
+    """Random seed of the training: weights, order of the pairs, dropout."""
 
 
 class Config(Section):

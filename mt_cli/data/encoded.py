@@ -149,7 +149,7 @@ FACTORS_SHARE = 0.99
 MARGIN = 1.5
 """How much longer a translation may be than these targets."""
 MEASURED = 1 << 20
-"""Maximum pairs to measure, in runs of `MEASURED_TOGETHER` from all over the corpus."""
+"""Maximum pairs to measure, in runs of `MEASURED_TOGETHER` evenly spread over the corpus."""
 MEASURED_TOGETHER = 1 << 12
 COMMON = 0.05
 """Share of training lines from which a number of sentences per line counts as common."""
@@ -181,9 +181,11 @@ class TrainingLengths(BaseModel):
         """
         if not len(split):
             return TrainingLengths()
-        measured = np.arange(min(len(split), MEASURED))
-        distance = MEASURED_TOGETHER * (max(1, len(split) // MEASURED) - 1)
-        measured += measured // MEASURED_TOGETHER * distance
+        measured = np.arange(len(split))
+        if len(split) > MEASURED:
+            last = len(split) - MEASURED_TOGETHER
+            begins = np.linspace(0, last, MEASURED // MEASURED_TOGETHER).astype(np.int64)
+            measured = (begins[:, np.newaxis] + np.arange(MEASURED_TOGETHER)).ravel()
         src = split.src.lengths_of(measured)
         tgt = split.tgt.lengths_of(measured)
         factors = (tgt - DecodingConfig().max_len_extra) / np.maximum(src, 1)

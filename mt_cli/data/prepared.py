@@ -91,10 +91,10 @@ class SplitReport(BaseModel):
     """Lines whose normalized pair repeats an earlier line."""
     src_in_train: int | None
     """Lines whose source also occurs in the training pairs (for additional pairs: in the corpus's
-    own); None for `train`.
+    own); None for `train`, and for all training pairs once shards are joined.
     """
     pairs_in_train: int | None
-    """Lines whose pair also occurs in these training pairs; None for `train`."""
+    """Lines whose pair also occurs in these training pairs; None as above."""
     src: SideReport
     tgt: SideReport
 
@@ -186,7 +186,7 @@ class Manifest(BaseModel):
     data: DataConfig
     tokenizer: TokenizerConfig
     inputs: dict[str, str]
-    """sha256 of the corpus files, by `<split>.<side>`."""
+    """sha256 of the corpus files, by `<split>.<side>`, and of a given tokenizer's."""
     outputs: dict[str, str]
     """sha256 of the other files in this folder, by relative path."""
     pairs: dict[str, Annotated[int, Field(ge=0)]]

@@ -63,7 +63,7 @@ def drop_reason(src: str, tgt: str, config: FilterConfig, options: TextOptions) 
 
 @dataclass
 class SplitStatistics:
-    """Statistics of raw pairs; pairs with an empty side only count as lines."""
+    """Statistics of raw pairs; no hashes are kept of those with an empty side."""
 
     lines: int = 0
     invalid: int = 0
@@ -71,8 +71,9 @@ class SplitStatistics:
     drops: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
     """For each line, why its pair is dropped, as an index into `REASONS`; 0 is kept."""
     src_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
+    """Of the key of each kept source."""
     pair_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
-    """Hashes of each kept pair (8 bytes), and of the key of each kept source."""
+    """Of each kept pair."""
     num_sentences: Counter[int] = field(default_factory=Counter)
     """Approximate number of kept sources, by number of sentences."""
     pairs: list[Pair] = field(default_factory=list)
@@ -100,7 +101,8 @@ def scan_split(
     `[data.filter]` applies to training splits.
 
     Raises:
-        DataError: the split is empty or all its pairs are dropped, unless it is a shard's share.
+        DataError: the split is empty, or all pairs of a training split are dropped, unless it is
+            a shard's share.
     """
     filtered = data.filter if is_trained_on(name) else FilterConfig()
     job = partial(
@@ -199,7 +201,7 @@ def normalized(raw: bytes, options: TextOptions) -> str:
 
 
 def count_common(hashes: Hashes, sorted_hashes: Iterable[Hashes]) -> int:
-    """How many of `hashes` occur in any of the sorted `others`."""
+    """How many of `hashes` occur in any of `sorted_hashes`."""
     is_common = np.zeros(len(hashes), bool)
     for in_order in sorted_hashes:
         if len(in_order):

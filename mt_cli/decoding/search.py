@@ -110,7 +110,7 @@ def top_log_probs(
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities of the `k` likeliest ids in each row of `logits` (R, V), and these ids.
 
-    Both are (R, k). Two kinds of ids are never returned, but keep their probability: those in
+    Both are (R, k). Two kinds of ids get minus infinity, but keep their share: those in
     `forbidden` (F,) for every row, and the `banned` ones. May overwrite `logits`.
     """
     if banned is not None or logits.is_cuda:
@@ -156,7 +156,9 @@ def _entries_of_blocks(blocks: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
 STEPS_BETWEEN_CHECKS = {"cpu": 1, "cuda": 8, "mps": 8}
 """Steps between checks for finished sentences; each check makes the host wait for a GPU."""
 SHARE_THAT_STAYS = 0.05
-"""Finished sentences are removed only above this share: moving the others also costs time."""
+"""In greedy search, finished sentences are removed only above this share: moving the others also
+costs time.
+"""
 
 
 class SearchState(Protocol):

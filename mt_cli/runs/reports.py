@@ -1,4 +1,4 @@
-"""What a training reports: status.json, and a record of each logged update in metrics.jsonl."""
+"""What a training reports: status.json, and metrics.jsonl with its updates and validations."""
 
 import json
 from pathlib import Path
@@ -49,7 +49,7 @@ class StepRecord(BaseModel):
     """Negative log-likelihood per target token, in nats, with dropout."""
     lr: float
     grad_norm: float
-    """Of the latest update, before clipping."""
+    """Of the latest update that was not skipped, before clipping."""
     tgt_tokens_per_s: float
     skipped: int
     """Number of updates with a gradient that was not finite."""

@@ -48,7 +48,7 @@ TWO_LETTERS = {
     "zho": "zh", "zul": "zu", "chi": "zh", "nb": "no", "bur": "my", "alb": "sq", "arm": "hy",
     "baq": "eu", "geo": "ka", "mac": "mk", "may": "ms", "wel": "cy", "cn": "zh", "jp": "ja",
 }  # fmt: skip
-"""ISO 639-3 and 639-2 codes of languages that also have a two-letter code."""
+"""Two-letter codes for ISO 639-3 and 639-2 codes, and for some other codes in use."""
 NAMES = {
     "cs": "czech tschechisch čeština", "da": "danish dänisch dansk", "de": "german deutsch",
     "en": "english englisch", "es": "spanish spanisch español", "fi": "finnish finnisch suomi",

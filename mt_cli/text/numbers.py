@@ -32,7 +32,7 @@ WORDS = {
 LONGEST_WRITTEN_OUT = 4
 """Maximum digits of a number that may be written out."""
 WRITTEN_OUT = 20
-"""In other languages, numbers below this are assumed to be written out."""
+"""In other languages, numbers up to this are assumed to be written out."""
 
 
 def changes_a_number(source: str, translation: str, *, src_lang: str, tgt_lang: str) -> bool:
@@ -55,7 +55,7 @@ def changes_a_number(source: str, translation: str, *, src_lang: str, tgt_lang: 
 
 
 def whole_numbers(text: str, lang: str) -> list[tuple[int, tuple[int, int]]]:
-    """The whole numbers in `text`, in digits or (from two on) as a single word, with their places.
+    """The whole numbers from two on in `text`, in digits or as a single word, with their places.
 
     Numbers with marks, such as `3,50`, are skipped.
     """

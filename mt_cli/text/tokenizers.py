@@ -1,7 +1,4 @@
-"""The tokenizers of both sides: interface, storage and learning.
-
-The memory for learning does not grow with the corpus.
-"""
+"""The tokenizers of both sides: interface, storage and learning."""
 
 import random
 from collections import Counter
@@ -50,7 +47,7 @@ class Learnt:
     is_lowercase: bool = False
 
     def lacks(self, text: str) -> set[str]:
-        """The characters of the normalized `text` that the model never saw in training."""
+        """The characters of the normalized `text` that the vocabulary lacks."""
         return set(text.lower() if self.is_lowercase else text) - self.characters
 
 

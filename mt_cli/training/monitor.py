@@ -1,6 +1,6 @@
 """All reports about training: to the terminal, train.log, metrics.jsonl, status.json and a tracker.
 
-Reporting only; training does not depend on it.
+Reporting only; it also counts the updates that were skipped.
 """
 
 import logging
@@ -57,10 +57,10 @@ class Meter:
     The tensors of reports are read only on demand, all at once, because that waits for the device.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, skipped_in_a_row: int = 0) -> None:
         self.began_at = time.perf_counter()
         self.skipped = 0
-        self.skipped_in_a_row = 0
+        self.skipped_in_a_row = skipped_in_a_row
         self._unread: list[StepReport] = []
         self._latest: StepReport | None = None
         self._grad_norm = 0.0
@@ -248,7 +248,7 @@ class Monitor:
             return
         record = record.model_copy(update={"elapsed_s": self._elapsed_s()})
         self._since_validation.read()
-        self._since_log = Meter()
+        self._since_log = Meter(skipped_in_a_row=self._since_log.skipped_in_a_row)
         append_metrics(self._run.metrics_path, record)
         if self._tracker is not None:
             curves = {f"train/{name}": float(getattr(record, name)) for name in TRACKED}

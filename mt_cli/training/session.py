@@ -91,7 +91,7 @@ class Session:
         """The last checkpoint, without weights and optimizer."""
         last_kept_step = -1  # without a checkpoint, step 0 is validated again
         if run.checkpoints and world.is_first:  # the trainer broadcasts what is loaded
-            self._state = self._resume_from_newest()
+            self._resume_from_newest()
             last_kept_step = self._state.step
         self._elapsed_before_s = self._state.elapsed_s
         has_updates_left = self._state.step < self._trainer.total_steps
@@ -259,7 +259,7 @@ class Session:
             message = f"stopped at step {step} and saved the state; continue with --resume"
         raise StoppedError(message, signal_number=signal_number)
 
-    def _resume_from_newest(self) -> CheckpointState:
+    def _resume_from_newest(self) -> None:
         """Load model and trainer from the newest usable checkpoint.
 
         Raises:
@@ -296,7 +296,7 @@ class Session:
                     state.step,
                     self._trainer.total_steps,
                 )
-            return state
+            return
         raise DataError(f"{failures[0]}; there is no other usable checkpoint; train again")
 
     def _point_to(self, *, last: str) -> None:

@@ -87,8 +87,9 @@ def train_run(
         UsageError: a new run already exists, or one to resume does not; or the model is neither
             that of `training.init_from` nor one with fewer layers.
         DataError: the data is not prepared, or not for this `config`. DivergedError: the loss is
-            NaN or infinite. StoppedError: a signal came; the state is saved. ResourceError: out of
-            memory, another process died, or the package for `runtime.track` is not installed.
+            far above guessing, or something is not finite. StoppedError: a signal came; the state
+            is saved. ResourceError: out of memory, another process died, or the package for
+            `runtime.track` is not installed.
     """
     began_at = time.monotonic()
     import_tracker(config.runtime.track)  # fail before anything is written

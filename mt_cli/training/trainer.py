@@ -282,7 +282,7 @@ class CudaGraphs:
     def __call__(
         self, batches: Sequence[Batch], lr: float | Tensor, per_token: float | Tensor
     ) -> Tensor:
-        """Make the update; several batches, which are rare, are not captured."""
+        """Make the update; one of several batches is not captured."""
         if len(batches) != 1:
             return self._update(batches, lr, per_token)
         batch = batches[0].with_targets_padded()

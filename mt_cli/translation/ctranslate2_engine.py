@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # an optional package
 
 MAX_SENTENCES = {"cpu": 64, "cuda": 128}
 LIMITS_TOGETHER = 32
-"""In greedy search, sentences whose length limits differ by less than this share a batch."""
+"""In greedy search, sentences share a batch if their length limits, divided by this, are equal."""
 PATIENCE = 2.0
 """Finished hypotheses that end a search with length penalty, in beam sizes; 1 costs 0.3 BLEU."""
 MIN_TOP_P = 1e-6

@@ -52,6 +52,8 @@ class Translation:
     """How many of `tokens` were given: those of a prefix, and all up to the last term that was
     placed.
     """
+    num_parts: int = field(default=1, repr=False)
+    """How many parts of the line were translated apart, each with its own end."""
     words: tuple[tuple[str, float], ...] = field(default=(), repr=False)
     """Each word with the total log-probability of its tokens, if requested."""
     source: str = field(default="", repr=False)
@@ -75,8 +77,8 @@ class Translation:
 
     @property
     def mean_log_prob(self) -> float:
-        """The mean log-probability per token, with the sentence end and without given tokens."""
-        return self.log_prob / (len(self.tokens) - self.num_given + 1)
+        """The mean log-probability per token, with the parts' ends and without given tokens."""
+        return self.log_prob / (len(self.tokens) - self.num_given + self.num_parts)
 
     @property
     def doubtful_words(self) -> list[str]:
@@ -117,6 +119,7 @@ def joined(parts: Sequence[Translation], *, space: str) -> Translation:
         alignment=tuple(alignment),
         log_prob=sum((part.log_prob for part in parts), 0.0),
         num_given=sum(part.num_given for part in parts),
+        num_parts=max(1, len(parts)),
         words=tuple(chain.from_iterable(part.words for part in parts)),
         is_cut=any(part.is_cut for part in parts),
         is_broken=any(part.is_broken for part in parts),

@@ -154,7 +154,7 @@ class TermPlacer:
     def _with_term(self, term: Term, draft: Draft, before: Ids) -> Ids:
         """`before` followed by the likeliest translation of `term`; empty if none is possible.
 
-        At the beginning of a sentence, the term is capitalized if the vocabulary allows it, except
+        At the beginning of a part, the term is capitalized if the vocabulary allows it, except
         for names such as "iPhone". If the translation has a determiner, one before it is dropped.
         """
         possible: list[list[int]] = []

@@ -1,6 +1,6 @@
 """What stays untranslated in a line: find it by rules, cut it out, put it back after translation.
 
-A new rule needs a line in `UNTRANSLATED` and a row in tests/translation/test_segments.py.
+A new rule needs a line in `UNTRANSLATED` and a row in tests/translation/test_untranslated.py.
 """
 
 import re

@@ -142,5 +142,9 @@ def test_runs_from_all_over_a_large_corpus_tell_its_lengths(
     src = [[7] * (1 + number // 40) for number in range(400)]  # one to ten, the longest last
     split = EncodedSplit(Sentences.of(src), Sentences.of(src))
     assert TrainingLengths.of(split, Counter()).src_tokens == 10
+    for size in (41, 79, 80, 81, 119):  # where a floor would leave the end out
+        longer = [*src[: size - 1], [7] * 99]
+        whole = EncodedSplit(Sentences.of(longer), Sentences.of(longer))
+        assert TrainingLengths.of(whole, Counter()).src_tokens == 99
     short = EncodedSplit(Sentences.of(src[:39]), Sentences.of(src[:39]))
     assert TrainingLengths.of(short, Counter()).src_tokens == 1

@@ -179,6 +179,8 @@ def test_parts_of_a_long_line_are_joined_with_all_that_is_known_of_them(beams: T
     assert best.text == " ".join(part.text for part in parts_of_best)
     assert best.score == pytest.approx(sum(part.score for part in parts_of_best), abs=1e-3)
     assert long[1].text == " ".join(each[1].text for each in parts)
+    ends = len(best.tokens) + len(SENTENCES)  # every part has its own `</s>`
+    assert best.mean_log_prob == pytest.approx(best.log_prob / ends)
 
 
 # How sure it is
