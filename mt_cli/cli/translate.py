@@ -106,7 +106,7 @@ def translate(
     folders = models_named(runs or [])
     for folder in folders:
         check_is_there(folder)
-    from mt_cli.translation.result import unlike_training, warnings_of
+    from mt_cli.translation.result import Problems, unlike_training
     from mt_cli.translation.streams import count_lines, open_source, open_target, portions
     from mt_cli.translation.translator import Translator
 
@@ -142,36 +142,32 @@ def translate(
         )
         has_details = as_json or sheet is not None
 
-        def written() -> "Iterator[Translation]":
-            """Write all translations, and yield the best one of each line."""
-            for lines, cells in _told_if_unlike(read, partial(unlike_training, run=models[0])):
-                translations = translator.translate_n_best(
-                    lines,
-                    n_best=n_best,
-                    prefix=prefix,
-                    is_scored=has_details or with_score or with_alignment or n_best > 1,
-                    with_alignment=as_json or with_alignment,
-                    with_words=has_details,
-                    on_progress=on_progress,
-                )
-                if sheet is not None:
-                    text = sheet.rows(translations, cells)
-                elif as_json:
-                    text = "".join(f"{_as_json(of_line)}\n" for of_line in translations)
-                else:
-                    text = "".join(
-                        _as_text(of_line, with_score, with_alignment) for of_line in translations
-                    )
-                lines_out.write(text.encode())
-                yield from (of_line[0] for of_line in translations)
-            if sheet is not None:  # for an empty input, write the header
-                lines_out.write(sheet.rows([], []).encode())
-
-        if is_typed:  # warn after each line
-            for result in written():
-                _log_warnings(warnings_of([result]))
-        else:
-            _log_warnings(warnings_of(written(), translator.glossary))
+        as_text = partial(_as_text, with_score=with_score, with_alignment=with_alignment)
+        text_of = _as_json if as_json else as_text
+        problems = Problems(None if is_typed else translator.glossary)
+        for lines, cells in _told_if_unlike(read, partial(unlike_training, run=models[0])):
+            translations = translator.translate_n_best(
+                lines,
+                n_best=n_best,
+                prefix=prefix,
+                is_scored=has_details or with_score or with_alignment or n_best > 1,
+                with_alignment=as_json or with_alignment,
+                with_words=has_details,
+                on_progress=on_progress,
+            )
+            if sheet is not None:
+                text = sheet.rows(translations, cells)
+            else:
+                text = "".join(map(text_of, translations))
+            lines_out.write(text.encode())
+            for best, *_ in translations:
+                problems.add(best)
+                if is_typed:  # warn after each line
+                    _log_warnings(problems.warnings())
+                    problems = Problems()
+        if sheet is not None:  # for an empty input, write the header
+            lines_out.write(sheet.rows([], []).encode())
+        _log_warnings(problems.warnings())
 
 
 def _makes_sheet(target: str, *, is_other: bool) -> bool:
@@ -205,7 +201,9 @@ def _log_warnings(warnings: "Iterable[str]") -> None:
         log.warning("%s", warning)
 
 
-def _as_text(translations: "Sequence[Translation]", with_score: bool, with_alignment: bool) -> str:
+def _as_text(
+    translations: "Sequence[Translation]", *, with_score: bool, with_alignment: bool
+) -> str:
     text = ""
     for each in translations:
         score = f"{each.score:.4f}\t" if with_score else ""
@@ -227,4 +225,4 @@ def _as_json(translations: "Sequence[Translation]") -> str:
         "words": [{"word": word, "log_prob": log_prob} for word, log_prob in best.words],
         **best.facts,
     }
-    return json_text(document)
+    return f"{json_text(document)}\n"

@@ -175,35 +175,52 @@ WARNINGS: Mapping[str, str] = {
 """The warning for each attribute of a translation that is a sign of a problem."""
 
 
+class Problems:
+    """Counts the problems of translations, line by line, for warnings at the end."""
+
+    def __init__(self, glossary: "Glossary | None" = None) -> None:
+        self._glossary = glossary
+        self._counts = dict.fromkeys(WARNINGS, 0)
+        self._firsts: dict[str, dict[str, object]] = {}
+        self._used: set[str] = set()
+        self._inflected: dict[str, str] = {}
+        self._num_lines = 0
+
+    def add(self, result: Translation) -> None:
+        """Count the problems of the next line's translation."""
+        self._num_lines += 1
+        for name, value in result.facts.items():
+            if value:
+                self._counts[name] += 1
+                what = value[0] if isinstance(value, tuple) else value
+                about = {"first": self._num_lines, "what": what, "lang": result.src_lang}
+                self._firsts.setdefault(name, about)
+        if self._glossary is not None:
+            source = normalize(result.source)
+            self._used.update(term.name for term in self._glossary.terms_in(source))
+            self._inflected |= self._glossary.inflected_in(source)
+
+    def warnings(self) -> list[str]:
+        """The warnings about all lines, one per kind of problem."""
+        num_cut = self._counts["is_cut"]
+        has_many_cut = num_cut >= FEW_CUT and num_cut > SMALL_SHARE_CUT * self._num_lines
+        warnings = []
+        for name, sentence in WARNINGS.items():
+            if name in self._firsts and (name != "is_cut" or has_many_cut):
+                facts = {"num": self._counts[name], "lines": self._num_lines, **self._firsts[name]}
+                warnings.append(sentence.format(**facts))
+        if self._glossary is not None:
+            terms = self._glossary.terms
+            warnings += _unused(terms, self._used, self._inflected, num_lines=self._num_lines)
+        return warnings
+
+
 def warnings_of(results: Iterable[Translation], glossary: "Glossary | None" = None) -> list[str]:
     """The warnings about `results`, one per kind of problem; there is one result per line."""
-    counts = dict.fromkeys(WARNINGS, 0)
-    firsts: dict[str, dict[str, object]] = {}
-    used: set[str] = set()
-    inflected: dict[str, str] = {}
-    num_lines = 0
+    problems = Problems(glossary)
     for result in results:
-        num_lines += 1
-        for name in WARNINGS:
-            value = getattr(result, name)
-            if value:
-                counts[name] += 1
-                what = value[0] if isinstance(value, tuple) else value
-                about = {"first": num_lines, "what": what, "lang": result.src_lang}
-                firsts.setdefault(name, about)
-        if glossary is not None:
-            source = normalize(result.source)
-            used.update(term.name for term in glossary.terms_in(source))
-            inflected |= glossary.inflected_in(source)
-    if counts["is_cut"] < FEW_CUT or counts["is_cut"] <= SMALL_SHARE_CUT * num_lines:
-        firsts.pop("is_cut", None)
-    warnings = []
-    for name, sentence in WARNINGS.items():
-        if name in firsts:
-            warnings.append(sentence.format(num=counts[name], lines=num_lines, **firsts[name]))
-    if glossary is not None:
-        warnings += _unused(glossary.terms, used, inflected, num_lines=num_lines)
-    return warnings
+        problems.add(result)
+    return problems.warnings()
 
 
 def _unused(
