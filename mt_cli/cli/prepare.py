@@ -17,7 +17,7 @@ from mt_cli.machine.terminal import print_result
 if TYPE_CHECKING:  # torch and spaCy are imported when a corpus is prepared
     from mt_cli.data.corpora import MadeFiles
     from mt_cli.data.prepared import CorpusReport
-    from mt_cli.data.shards import Shard
+    from mt_cli.data.shards import AppendedShard, Shard
 
 log = logging.getLogger(__name__)
 
@@ -81,10 +81,9 @@ def prepare(
         raise UsageError("--join does not go with --shard, --from, --offline or --workers")
     folder = prepared_dir(config)
     part = None if shard is None else Shard.parse(shard)
-    if append:
-        part = appended_shard(loaded, folder)
-        if part is not None:
-            _prepare(loaded, folder, part, workers=workers)
+    new = appended_shard(loaded, folder) if append else None
+    if new is not None:
+        _prepare(loaded, folder, new, workers=workers)
     if append or join:
         needed_by = runs_trained_on(folder)
         report, is_new = join_shards(loaded, folder, force=force, needed_by=needed_by)
@@ -115,7 +114,7 @@ def prepare(
 def _prepare(
     config: Config,
     folder: Path,
-    shard: "Shard | None",
+    shard: "Shard | AppendedShard | None",
     *,
     sources: Sequence[Path] = (),
     offline: bool = False,

@@ -6,7 +6,7 @@ It reads the training text three times: to hash, to scan and to encode it.
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,8 @@ from mt_cli.data.corpora import (
     Corpus,
     MadeFiles,
     PairSource,
+    ParallelText,
+    RawPair,
     corpus_hashes,
     files_of,
     find_corpus,
@@ -41,7 +43,7 @@ from mt_cli.data.prepared import (
     shards_in,
 )
 from mt_cli.data.scan import SplitStatistics, count_common, scan_split, text_options
-from mt_cli.data.shards import Beginnings, Shard, first_tokenizers, warn_of_unprepared
+from mt_cli.data.shards import AppendedShard, Shard, first_tokenizers, warn_of_unprepared
 from mt_cli.data.text_files import PACKED_ENDINGS
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import (
@@ -62,6 +64,8 @@ log = logging.getLogger(__name__)
 
 MAX_WORKERS = 16
 """More workers would wait for the single process that reads and writes."""
+PAIRS_LEARNED_FROM = 10_000_000
+"""Maximum pairs for learning tokenizers, the same number from the beginning of each file."""
 MIN_BYTES_FOR_WORKERS = 1 << 25
 """Below this input size, starting processes costs more time than they save."""
 
@@ -73,7 +77,7 @@ class Inputs:
     config: Config
     tokenizers: Tokenizers | None = None
     """The tokenizers of `tokenizer.from_run` or of the first shard; None to learn them."""
-    shard: Shard | None = None
+    shard: Shard | AppendedShard | None = None
     """The share of the training text to prepare; tokenizers are learned from all of it."""
     sources: Sequence[Path] = ()
     """Folders with the published files."""
@@ -252,6 +256,23 @@ def _build(inputs: Inputs, folder: Path, *, workers: int) -> CorpusReport:
     )
     write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
     return report
+
+
+@dataclass(frozen=True)
+class Beginnings:
+    """At most `PAIRS_LEARNED_FROM` pairs of `text`, the same number from each file's beginning."""
+
+    text: ParallelText
+
+    def __str__(self) -> str:
+        return str(self.text)
+
+    def pairs(self) -> Iterator[RawPair]:
+        """The raw pairs of lines."""
+        files = self.text.by_file()
+        of_each = -(-PAIRS_LEARNED_FROM // len(files))
+        for file in files:
+            yield from replace(file, lines=(0, of_each)).pairs()
 
 
 def _tokenizers(

@@ -8,7 +8,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -16,14 +16,7 @@ import numpy as np
 
 from mt_cli.config.schema import TRAIN, Config
 from mt_cli.data.checks import warn_of_known_sources
-from mt_cli.data.corpora import (
-    Corpus,
-    ParallelText,
-    RawPair,
-    changed_files,
-    file_key,
-    is_trained_on,
-)
+from mt_cli.data.corpora import Corpus, ParallelText, changed_files, file_key, is_trained_on
 from mt_cli.data.encoded import EncodedSplit, TrainingLengths, open_split, tokens_per_word
 from mt_cli.data.prepared import (
     HASHES_FOLDER,
@@ -58,23 +51,16 @@ from mt_cli.text.normalize import Hashes
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers
 
 log = logging.getLogger(__name__)
-PAIRS_LEARNED_FROM = 10_000_000
-"""Maximum pairs for learning tokenizers, the same number from the beginning of each file."""
 FILES = ".files"
 """Suffix of the key with the file names of a divided part, which must be equal in all shards."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One of `of` equal shares of the training text, numbered from 1.
-
-    An appended shard has no `of`; it has the files that the other shards do not have.
-    """
+    """One of `of` equal shares of the training text, numbered from 1."""
 
     number: int
-    of: int | None
-    others: Mapping[str, str] = field(default_factory=dict)
-    """For an appended shard: sha256 of the files of the other shards, from their manifests."""
+    of: int
 
     @staticmethod
     def parse(text: str) -> "Shard":
@@ -91,15 +77,15 @@ class Shard:
     @property
     def name(self) -> str:
         """The name of its folder."""
-        return f"shard-{self.number}" + (f"-of-{self.of}" if self.of else "")
+        return f"shard-{self.number}-of-{self.of}"
 
     def __str__(self) -> str:
-        return f"{self.number}/{self.of}" if self.of else str(self.number)
+        return f"{self.number}/{self.of}"
 
     @property
     def flag(self) -> str:
         """The flag of `prepare` for this shard."""
-        return f"--shard {self}" if self.of else "--append, after removing its folder"
+        return f"--shard {self}"
 
     def cut(self, corpus: Corpus) -> tuple[Corpus, dict[str, str]]:
         """`corpus` with this share of the training text, and hashes that all shards must share.
@@ -112,23 +98,13 @@ class Shard:
         """
         kept = {}
         common = {}
-        prepared = set(self.others.values())
         for name, text in corpus.items():
+            files = text.by_file()
             if not is_trained_on(name):
                 kept[name] = text
-                continue
-            files = text.by_file()
-            if self.of is None:
-                share = [file for file in files if not prepared.issuperset(_hashes(file))]
-                first = len(files) - len(share) + 1
-                if file_key(name, "src", first) in self.others:
-                    raise DataError(
-                        f"{text}: files of other shards have changed; prepare all shards again"
-                    )
             elif len(files) >= self.of:
                 begin, end = self._range(len(files))
-                share = files[begin:end]
-                first = begin + 1
+                kept[name] = _with_files(text, files[begin:end], first=begin + 1)
                 names = [path.name for path in text.src.paths + text.tgt.paths]
                 common[f"{name}{FILES}"] = sha256_json(names)
             else:
@@ -137,44 +113,72 @@ class Shard:
                     kept[name] = replace(text, lines=(begin, end))
                 elif name == TRAIN:
                     raise UsageError(f"{text}: too few lines for {self.of} shards")
-                continue
-            if share:
-                src_paths = tuple(chain.from_iterable(file.src.paths for file in share))
-                tgt_paths = tuple(chain.from_iterable(file.tgt.paths for file in share))
-                src = replace(text.src, paths=src_paths, first=first)
-                kept[name] = ParallelText(src, replace(text.tgt, paths=tgt_paths, first=first))
-        if TRAIN not in kept:
-            raise DataError(f"{corpus[TRAIN]}: no new files to append")
         return kept, common
 
     def _range(self, size: int) -> tuple[int, int]:
         """Begin and end of this shard among `size` items."""
-        assert self.of is not None
         return size * (self.number - 1) // self.of, size * self.number // self.of
+
+
+@dataclass(frozen=True)
+class AppendedShard:
+    """The files that the shards before it do not have."""
+
+    number: int
+    others: Mapping[str, str]
+    """sha256 of the files of the other shards, from their manifests."""
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return f"shard-{self.number}"
+
+    def __str__(self) -> str:
+        return str(self.number)
+
+    @property
+    def flag(self) -> str:
+        """The flag of `prepare` for this shard."""
+        return "--append, after removing its folder"
+
+    def cut(self, corpus: Corpus) -> tuple[Corpus, dict[str, str]]:
+        """`corpus` with the new files of the training text alone; there are no common hashes.
+
+        Raises:
+            DataError: files of other shards have changed, or no file is new.
+        """
+        kept = {}
+        prepared = set(self.others.values())
+        for name, text in corpus.items():
+            files = text.by_file()
+            new = [file for file in files if not prepared.issuperset(_hashes(file))]
+            first = len(files) - len(new) + 1
+            if not is_trained_on(name):
+                kept[name] = text
+            elif file_key(name, "src", first) in self.others:
+                raise DataError(
+                    f"{text}: files of other shards have changed; prepare all shards again"
+                )
+            elif new:
+                kept[name] = _with_files(text, new, first=first)
+        if TRAIN not in kept:
+            raise DataError(f"{corpus[TRAIN]}: no new files to append")
+        return kept, {}
+
+
+def _with_files(text: ParallelText, files: Sequence[ParallelText], *, first: int) -> ParallelText:
+    """The pairs of some of the `files` of `text`, whose first one has the number `first`."""
+    src_paths = tuple(chain.from_iterable(file.src.paths for file in files))
+    tgt_paths = tuple(chain.from_iterable(file.tgt.paths for file in files))
+    src = replace(text.src, paths=src_paths, first=first)
+    return ParallelText(src, replace(text.tgt, paths=tgt_paths, first=first))
 
 
 def _hashes(file: ParallelText) -> list[str]:
     return list(map(sha256_file, file.src.paths + file.tgt.paths))
 
 
-@dataclass(frozen=True)
-class Beginnings:
-    """At most `PAIRS_LEARNED_FROM` pairs of `text`, the same number from each file's beginning."""
-
-    text: ParallelText
-
-    def __str__(self) -> str:
-        return str(self.text)
-
-    def pairs(self) -> Iterator[RawPair]:
-        """The raw pairs of lines."""
-        files = self.text.by_file()
-        of_each = -(-PAIRS_LEARNED_FROM // len(files))
-        for file in files:
-            yield from replace(file, lines=(0, of_each)).pairs()
-
-
-def first_tokenizers(config: Config, out: Path, shard: Shard) -> Tokenizers | None:
+def first_tokenizers(config: Config, out: Path, shard: Shard | AppendedShard) -> Tokenizers | None:
     """The tokenizers of the first shard in `out`, for the other shards; None for the first one.
 
     Raises:
@@ -182,7 +186,7 @@ def first_tokenizers(config: Config, out: Path, shard: Shard) -> Tokenizers | No
     """
     if shard.number == 1:
         return None
-    folder = out / (Shard(1, shard.of).name if shard.of else shards_in(out)[0])
+    folder = out / (Shard(1, shard.of).name if isinstance(shard, Shard) else shards_in(out)[0])
     try:
         return open_prepared(folder, config, verify=False).tokenizers
     except PreparedDataError as error:
@@ -192,7 +196,7 @@ def first_tokenizers(config: Config, out: Path, shard: Shard) -> Tokenizers | No
         ) from error
 
 
-def appended_shard(config: Config, out: Path) -> Shard | None:
+def appended_shard(config: Config, out: Path) -> AppendedShard | None:
     """The next shard to append to those in `out`; None if no file is new.
 
     Raises:
@@ -206,7 +210,7 @@ def appended_shard(config: Config, out: Path) -> Shard | None:
         prepared_inputs |= Prepared.of(out / name).manifest.inputs
     if not changed_files(config.data, prepared_inputs, since=0):
         return None
-    return Shard(len(names) + 1, None, prepared_inputs)
+    return AppendedShard(len(names) + 1, prepared_inputs)
 
 
 def unprepared_files(prepared: Prepared, config: Config) -> list[Path]:
@@ -296,7 +300,7 @@ def _open_all(config: Config, out: Path) -> list[Prepared]:
     raise_file_limit(OPEN_FILES * len(names))
     shards = []
     for number in range(1, max(of, len(names)) + 1):
-        shard = Shard(number, of if number <= of else None)
+        shard = Shard(number, of) if number <= of else AppendedShard(number, {})
         folder = out / shard.name
         if shard.name not in names:
             raise DataError(f"{folder}: missing; prepare it with {shard.flag}")

@@ -14,12 +14,12 @@ from damage import flip_a_bit
 from small import BPE, config_of, write_pairs
 
 from mt_cli.config.schema import Config
-from mt_cli.data import shards
+from mt_cli.data import prepare as prepare_module
 from mt_cli.data.batching import plan_epoch
 from mt_cli.data.encoded import Sentences
 from mt_cli.data.prepare import Inputs, prepare_corpus
 from mt_cli.data.prepared import CorpusReport, Prepared, open_prepared
-from mt_cli.data.shards import Shard, appended_shard, first_tokenizers, join_shards
+from mt_cli.data.shards import AppendedShard, Shard, appended_shard, first_tokenizers, join_shards
 from mt_cli.errors import DataError, UsageError
 
 Pairs = list[tuple[str, str]]
@@ -44,7 +44,7 @@ def files_config(folder: Path, files: list[Pairs], **data: object) -> Config:
     return config.model_copy(update={"data": config.data.model_copy(update={"files": named})})
 
 
-def prepare(config: Config, out: Path, shard: Shard) -> CorpusReport:
+def prepare(config: Config, out: Path, shard: Shard | AppendedShard) -> CorpusReport:
     report, _ = prepare_corpus(Inputs(config, shard=shard), out / shard.name)
     return report
 
@@ -319,7 +319,7 @@ def test_too_few_lines_for_so_many_shards_are_refused(tmp_path: Path) -> None:
 def test_tokenizers_learn_from_the_beginning_of_every_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(shards, "PAIRS_LEARNED_FROM", 4)
+    monkeypatch.setattr(prepare_module, "PAIRS_LEARNED_FROM", 4)
     later = [("Zzz qqq.", "Zzz qqq.")] * 9
     files = [[*PAIRS[:2], *later], [*PAIRS[2:4], *later]]
     config = files_config(tmp_path, files)
