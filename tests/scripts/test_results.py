@@ -59,6 +59,13 @@ def test_record_has_what_training_and_evaluate_have_written(record: Record, run:
     assert record.checkpoint == (run / "best.txt").read_text().strip()
 
 
+def test_a_reranked_evaluation_names_the_run_that_chose(run: Path, root: Path) -> None:
+    reverse = {"run": "runs/reverse", "checkpoint": "step-1", "sha256": "0" * 64}
+    change_json(run / "eval" / "test-greedy" / "scores.json", reranked_by=reverse)
+    _, reranked = take_record(run, "tiny").evaluations
+    assert reranked["search"] == "greedy, reranked by runs/reverse"
+
+
 def test_page_is_written_between_its_marks(record: Record, root: Path) -> None:
     page = (root / PAGE).read_text(encoding="utf-8")
     assert page == f"# Results\n\n{BEGIN}\n\n{page_part([record])}\n\n{END}\n\nMore.\n"
