@@ -141,7 +141,6 @@ def translate(
             )
         )
         has_details = as_json or sheet is not None
-
         as_text = partial(_as_text, with_score=with_score, with_alignment=with_alignment)
         text_of = _as_json if as_json else as_text
         problems = Problems(None if is_typed else translator.glossary)

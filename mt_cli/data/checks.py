@@ -103,9 +103,7 @@ def check_corpus(
         scanned[name] = scan_split(
             files, name, data, keeps_pairs=keeps_pairs, is_share=is_share, workers=workers
         )
-        sample = _usable_sample(
-            scanned[name], files, data, is_trained_on=is_trained_on(name), is_share=is_share
-        )
+        sample = _usable_sample(scanned[name], files, name, data, is_share=is_share)
         for problem in find_problems(sample, files, data.src_lang, data.tgt_lang):
             log.warning("%s: %s", name, problem)
         if name == TRAIN:
@@ -149,9 +147,9 @@ def warn_of_known_sources(name: str, num_known: int, *, of: int) -> None:
 def _usable_sample(
     statistics: SplitStatistics,
     files: ParallelText,
+    name: str,
     data: DataConfig,
     *,
-    is_trained_on: bool,
     is_share: bool,
 ) -> NumberedPairs:
     """The sampled pairs of a split after filtering.
@@ -176,7 +174,7 @@ def _usable_sample(
             )
         _check_letters(files.src, [src for _, (src, _) in sample])
         _check_letters(files.tgt, [tgt for _, (_, tgt) in sample])
-    if is_trained_on:
+    if is_trained_on(name):
         sample = [each for each in sample if drop_reason(*each[1], data.filter, options) == KEPT]
     return sample
 

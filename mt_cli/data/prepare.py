@@ -112,10 +112,12 @@ class Inputs:
 
         Pinned hashes are known without reading the files; files in `sources` are read in any case.
         """
-        known = None
+        hashes = None
         if not self.sources and self.shard is None:
-            known = pinned_hashes(self.config.data, self.made)
-        hashes = corpus_hashes(self.corpus) | self._share[1] if known is None else known
+            hashes = pinned_hashes(self.config.data, self.made)
+        if hashes is None:
+            _, common = self._share
+            hashes = corpus_hashes(self.corpus) | common
         files = {} if self.tokenizers is None else self.tokenizers.to_files()
         for name, content in files.items():
             hashes[f"{TOKENIZER_FOLDER}/{name}"] = sha256_bytes(content)
@@ -196,6 +198,7 @@ def _build(inputs: Inputs, folder: Path, *, workers: int) -> CorpusReport:
     config = inputs.config
     data = config.data
     is_share = inputs.shard is not None
+    hashes = inputs.hashes  # before the text is read, so that a later change is noticed
     scanned = check_corpus(
         inputs.corpus,
         data,
@@ -247,7 +250,7 @@ def _build(inputs: Inputs, folder: Path, *, workers: int) -> CorpusReport:
     manifest = Manifest(
         data=data,
         tokenizer=config.tokenizer,
-        inputs=inputs.hashes,
+        inputs=hashes,
         outputs=sha256_of_files(folder),
         pairs={name: split.pairs for name, split in report.splits.items()},
         lengths=lengths,

@@ -273,7 +273,8 @@ def _summary(run: Run) -> RunSummary:
         step = steps[-1].step
         epoch = steps[-1].epoch
         seconds = steps[-1].elapsed_s
-        seconds_left = seconds / step * max(0, (status.total_steps or 0) - step)
+    if state == "running" and step and status.total_steps and seconds is not None:
+        seconds_left = seconds / step * max(0, status.total_steps - step)
     written = [path for path in (run.folder / STATUS, run.metrics_path) if path.exists()]
     updated = max((path.stat().st_mtime for path in written), default=0.0)
     return RunSummary(

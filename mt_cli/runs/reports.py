@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from mt_cli.errors import DataError
 from mt_cli.machine.files import MAX_TEXT_BYTES, errors_naming, read_file, write_atomically
+from mt_cli.runs.checkpoint import Count
 
 TrainingState = Literal[
     "running", "finished", "early_stop", "time_limit", "stopped", "diverged", "failed"
@@ -16,18 +17,22 @@ TrainingState = Literal[
 FINISHED: tuple[TrainingState, ...] = ("finished", "early_stop")
 
 
-class Status(BaseModel):
-    """status.json: where a training stands; None is unknown."""
+class Report(BaseModel):
+    """A JSON object that a training writes; a later version may add keys."""
 
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False, extra="allow")
+
+
+class Status(Report):
+    """status.json: where a training stands; None is unknown."""
 
     state: TrainingState | None = None
     reason: str = ""
     """Why it ended early."""
-    step: int | None = None
-    total_steps: int | None = None
-    epoch: int | None = None
-    best_step: int | None = None
+    step: Count | None = None
+    total_steps: Count | None = None
+    epoch: Count | None = None
+    best_step: Count | None = None
     best_score: float | None = None
     best_by: str | None = None
     """What `best_score` is: `bleu` or `loss`."""
@@ -35,14 +40,12 @@ class Status(BaseModel):
     """Seconds of training."""
 
 
-class StepRecord(BaseModel):
+class StepRecord(Report):
     """A logged update, with means over all updates since the previous record."""
 
-    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False, extra="allow")
-
     kind: Literal["step"] = "step"
-    step: int
-    epoch: int
+    step: Count
+    epoch: Count
     loss: float
     """What is minimized, per target token."""
     nll: float
@@ -57,13 +60,11 @@ class StepRecord(BaseModel):
     """Seconds of training."""
 
 
-class ValidationRecord(BaseModel):
+class ValidationRecord(Report):
     """A validation."""
 
-    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False, extra="allow")
-
     kind: Literal["validation"] = "validation"
-    step: int
+    step: Count
     nll: float
     """Negative log-likelihood per target token, in nats, without dropout."""
     bleu: float

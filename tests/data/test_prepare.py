@@ -147,6 +147,23 @@ def test_a_corpus_that_changes_meanwhile_is_refused(
     assert not corpus.out.exists()
 
 
+def test_a_corpus_that_changes_after_it_was_read_is_prepared_again(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    def encode_and_change(*args: object, **options: object) -> dict[str, Counter[str]]:
+        dropped = encode_split(*args, **options)  # type: ignore[arg-type]
+        write_pairs(corpus.folder, "train", PAIRS[1:])
+        return dropped
+
+    config = corpus.config()
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare, "encode_split", encode_and_change)
+        corpus.prepare(config)
+    assert corpus.prepare(config)[1]
+    assert corpus.prepared.lines("train", "src") == [src for src, _ in PAIRS[1:]]
+
+
 def test_folder_of_something_else_is_not_replaced(corpus: Corpus) -> None:
     corpus.out.mkdir(parents=True)
     (corpus.out / "diary.txt").write_text("dear")
