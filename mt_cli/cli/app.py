@@ -237,7 +237,7 @@ def _error_boundary() -> Iterator[None]:
         raise SystemExit(code) from None
 
 
-def message_and_code(error: BaseException) -> tuple[str, int]:  # noqa: PLR0911 — one return per kind
+def message_and_code(error: BaseException) -> tuple[str, int]:  # noqa: PLR0911 — one per kind
     """The message for the user, and the exit code."""
     match error:
         case BrokenPipeError():
